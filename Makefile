@@ -1,0 +1,58 @@
+# The commands of Lockstep. `make demo` and `make test` do all their set-up on a fresh Debian 12.
+#
+#   make demo                trains a CNN on Fashion-MNIST with two replicas
+#   make test                builds and runs all tests
+#   make build lint asan tsan bench install
+#   make ... LIBTORCH=PREFIX the same on another LibTorch (a folder with share/cmake/Torch, e.g. site-packages/torch)
+
+LIBTORCH ?=
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+PEERS ?=
+
+ifeq ($(LIBTORCH),)
+BUILD := build
+SETUP := scripts/setup.sh
+CONFIGURE :=
+else
+BUILD := build-$(shell sed -n 's/.*PACKAGE_VERSION "\([^"+]*\).*/\1/p' $(LIBTORCH)/share/cmake/Torch/TorchConfigVersion.cmake)
+SETUP := scripts/setup.sh wheel
+CONFIGURE := -DCMAKE_PREFIX_PATH=$(LIBTORCH)
+endif
+
+.PHONY: demo test build lint asan tsan bench install setup clean
+.DEFAULT_GOAL := build
+
+setup:
+	@$(SETUP)
+
+build: setup
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE)
+
+demo: setup
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target fashion_mnist
+	@$(BUILD)/bin/fashion_mnist
+
+test: build
+	@python3 scripts/run_tests.py $(BUILD)
+
+lint: setup
+	@python3 tools/lint.py
+
+# Sanitizer builds have their own folders and leave out what they cannot run usefully.
+asan: setup
+	@scripts/build.sh $(BUILD)-asan $(JOBS) $(CONFIGURE) -DLOCKSTEP_SANITIZE=address -DLOCKSTEP_BENCH=OFF -DLOCKSTEP_EXAMPLES=OFF
+	@python3 scripts/run_tests.py $(BUILD)-asan --label unit
+
+tsan: setup
+	@scripts/build.sh $(BUILD)-tsan $(JOBS) $(CONFIGURE) -DLOCKSTEP_SANITIZE=thread -DLOCKSTEP_BENCH=OFF -DLOCKSTEP_EXAMPLES=OFF
+	@python3 scripts/run_tests.py $(BUILD)-tsan --label unit
+
+bench: build
+	@python3 bench/run.py --build $(BUILD) $(if $(PEERS),--peers $(PEERS))
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-*

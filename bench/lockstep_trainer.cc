@@ -1,0 +1,115 @@
+#include <chrono>
+
+#include "bench/trainer.h"
+#include "lockstep/lockstep.h"
+
+namespace bench {
+namespace {
+
+namespace ls = lockstep;
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> device_names(int replicas) {
+  std::vector<std::string> names;
+  for (int i = 0; i < replicas; ++i) names.push_back("CPU:" + std::to_string(i));
+  return names;
+}
+
+// One PerReplica of inputs and one of targets for each of the 16 steps of a pass.
+struct Inputs {
+  Inputs(const Workload& workload, int replicas) {
+    std::vector<std::vector<Batch>> parts;
+    for (int replica = 0; replica < replicas; ++replica) parts.push_back(make_batches(workload, replica));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(kBatches); ++i) {
+      std::vector<at::Tensor> xs, ys;
+      for (const auto& part : parts) {
+        xs.push_back(part[i].first);
+        ys.push_back(part[i].second);
+      }
+      x.emplace_back(std::move(xs));
+      y.emplace_back(std::move(ys));
+    }
+  }
+
+  std::vector<ls::PerReplica<at::Tensor>> x, y;
+};
+
+ls::Optimizer make_optimizer(const Workload& workload, const ls::MirroredModule<Net>& model, const TrainOptions& options,
+                             bool has_overlap) {
+  ls::GradientOptions gradients{.overlap = has_overlap};
+  if (options.bucket_bytes > 0) gradients.bucket_bytes = options.bucket_bytes;
+  if (workload.is_adam)
+    return ls::optimizer<torch::optim::Adam>(model, torch::optim::AdamOptions(workload.learning_rate), {.gradients = gradients});
+  return ls::optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(workload.learning_rate), {.gradients = gradients});
+}
+
+// The training loop of the README, with batches that are in memory.
+class LockstepTrainer final : public Trainer {
+ public:
+  LockstepTrainer(const TrainOptions& options, bool has_overlap)
+      : workload_(find_workload(options.model)),
+        strategy_(device_names(options.replicas)),
+        scope_(strategy_.scope()),
+        model_(ls::mirrored_from([&] {
+          auto net = make_net(options.model);
+          if (options.is_channels_last) to_channels_last(*net);
+          return net;
+        })),
+        optimizer_(make_optimizer(workload_, model_, options, has_overlap)),
+        inputs_(workload_, options.replicas) {}
+
+  Window train(double seconds) override {
+    Window window;
+    const auto start = Clock::now();
+    do {
+      losses_.add(step());
+      ++window.steps;
+      window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    } while (window.seconds < seconds);
+    window.examples = window.steps * global_batch();
+    window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
+    window.loss = losses_.mean();
+    return window;
+  }
+
+  std::int64_t bucket_bytes() const override {
+    std::int64_t bytes = 0;
+    for (const auto& parameter : model_->parameters()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+    return bytes * strategy_.num_replicas_in_sync();
+  }
+
+ private:
+  std::int64_t global_batch() const { return workload_.batch * strategy_.num_replicas_in_sync(); }
+
+  double step() {
+    const auto i = static_cast<std::size_t>(next_++ % kBatches);
+    const auto losses = strategy_.run(
+        [&](const at::Tensor& x, const at::Tensor& y) {
+          const auto per_example = model_->loss(model_->forward(x), y, LossReduction::kNone);
+          const auto loss = ls::compute_average_loss(per_example, global_batch());
+          loss.backward();
+          optimizer_.step();
+          return loss.detach();
+        },
+        inputs_.x[i], inputs_.y[i]);
+    return strategy_.reduce(ls::ReduceOp::kSum, losses).item<double>();
+  }
+
+  // In this order: the model and the optimizer belong to the scope.
+  const Workload workload_;
+  ls::MirroredStrategy strategy_;
+  ls::Scope scope_;
+  ls::MirroredModule<Net> model_;
+  ls::Optimizer optimizer_;
+  const Inputs inputs_;
+  RecentLosses losses_;
+  std::int64_t next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Trainer> make_lockstep_trainer(const TrainOptions& options, bool has_overlap) {
+  return std::make_unique<LockstepTrainer>(options, has_overlap);
+}
+
+}  // namespace bench

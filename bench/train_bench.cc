@@ -1,0 +1,115 @@
+// Trains one of the models W1 to W5 in one of several ways, in windows that a driver asks for on standard input, so that
+// several such programs can take turns on one machine:
+//
+//   train_bench --mode=lockstep|lockstep_no_overlap|independent|threads --model=W1
+//   run 1.5     trains for 1.5 seconds and prints one JSON line
+//   memory      prints the process's peak memory and page faults
+//   quit
+//
+// Between commands every thread is blocked. Other options: --replicas=2, --part=K (independent: which part of the data),
+// --bucket_bytes=N, --channels_last; --seconds=S runs one window without reading standard input.
+
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+
+#include "bench/trainer.h"
+
+namespace bench {
+namespace {
+
+struct Arguments {
+  std::string mode = "lockstep";
+  double seconds = 0;
+  TrainOptions train = {};
+};
+
+Arguments parse(const std::vector<std::string>& texts) {
+  Arguments arguments;
+  for (const auto& text : texts) {
+    const auto equals = text.find('=');
+    const auto key = text.substr(0, equals);
+    const auto value = equals == std::string::npos ? std::string() : text.substr(equals + 1);
+    if (key == "--mode") arguments.mode = value;
+    else if (key == "--model") arguments.train.model = value;
+    else if (key == "--seconds") arguments.seconds = std::stod(value);
+    else if (key == "--replicas") arguments.train.replicas = std::stoi(value);
+    else if (key == "--part") arguments.train.part = std::stoll(value);
+    else if (key == "--bucket_bytes") arguments.train.bucket_bytes = std::stoll(value);
+    else if (key == "--channels_last") arguments.train.is_channels_last = true;
+    else throw std::invalid_argument("unknown argument '" + text + "'");
+  }
+  if (arguments.mode == "independent") arguments.train.replicas = 1;
+  return arguments;
+}
+
+std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
+  if (arguments.mode == "lockstep") return make_lockstep_trainer(arguments.train, /*has_overlap=*/true);
+  if (arguments.mode == "lockstep_no_overlap") return make_lockstep_trainer(arguments.train, /*has_overlap=*/false);
+  if (arguments.mode == "independent" || arguments.mode == "threads") return make_plain_trainer(arguments.train);
+  throw std::invalid_argument("unknown mode '" + arguments.mode + "'");
+}
+
+// A line of /proc/self/status, in bytes.
+long long status_bytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line))
+    if (line.rfind(name + ":", 0) == 0) return std::stoll(line.substr(name.size() + 1)) * 1024;
+  return 0;
+}
+
+void print_window(const Window& window) {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("{\"examples_per_s\": %.1f, \"steps\": %lld, \"seconds\": %.4f, \"loss\": %.6f, \"minor_faults\": %ld}\n",
+              window.examples_per_second, static_cast<long long>(window.steps), window.seconds, window.loss,
+              usage.ru_minflt);
+  std::fflush(stdout);
+}
+
+void print_memory(const Trainer& trainer) {
+  std::printf("{\"peak_bytes\": %lld, \"resident_bytes\": %lld, \"bucket_bytes\": %lld}\n", status_bytes("VmHWM"),
+              status_bytes("VmRSS"), static_cast<long long>(trainer.bucket_bytes()));
+  std::fflush(stdout);
+}
+
+void serve(Trainer& trainer) {
+  std::puts("{\"ready\": true}");
+  std::fflush(stdout);
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string command;
+    double seconds = 0;
+    words >> command >> seconds;
+    if (command == "run") print_window(trainer.train(seconds));
+    else if (command == "memory") print_memory(trainer);
+    else if (command == "quit") return;
+    else throw std::invalid_argument("unknown command '" + line + "'");
+  }
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  try {
+    const auto arguments = bench::parse(std::vector<std::string>(argv + 1, argv + argc));
+    const auto trainer = bench::make_trainer(arguments);
+    if (arguments.seconds > 0) {
+      bench::print_window(trainer->train(arguments.seconds));
+      bench::print_memory(*trainer);
+    } else {
+      bench::serve(*trainer);
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "train_bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bench/models.h"
+
+namespace bench {
+
+struct TrainOptions {
+  std::string model = "W1";
+  int replicas = 2;
+  std::int64_t part = 0;           // independent: which part of the data
+  std::int64_t bucket_bytes = 0;   // 0: the library's default
+  bool is_channels_last = false;
+};
+
+// What one window of training did.
+struct Window {
+  std::int64_t steps = 0;
+  std::int64_t examples = 0;
+  double seconds = 0;
+  double examples_per_second = 0;  // of replicas that do not wait for each other: the sum of their own rates
+  double loss = 0;                 // mean of the last 16 steps
+};
+
+// The losses of the last pass over the 16 batches.
+class RecentLosses {
+ public:
+  void add(double loss) { losses_[static_cast<std::size_t>(count_++ % kBatches)] = loss; }
+  double mean() const;
+
+ private:
+  std::array<double, kBatches> losses_ = {};
+  std::int64_t count_ = 0;
+};
+
+// One way of training one model, kept alive between windows.
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+
+  // Trains for about `seconds`, whole steps, at least one.
+  virtual Window train(double seconds) = 0;
+
+  // Bytes of gradient buckets that this way needs beside the models.
+  virtual std::int64_t bucket_bytes() const { return 0; }
+};
+
+// `replicas` model copies, each trained by a thread of its own that never talks to another; 1: on the calling thread.
+// Plain LibTorch: nothing of Lockstep is called.
+std::unique_ptr<Trainer> make_plain_trainer(const TrainOptions& options);
+
+// MirroredStrategy over `replicas` logical CPUs; gradients overlap with backward or not.
+std::unique_ptr<Trainer> make_lockstep_trainer(const TrainOptions& options, bool has_overlap);
+
+void to_channels_last(torch::nn::Module& module);
+
+}  // namespace bench

@@ -1,0 +1,10 @@
+# What Lockstep is built on. ARCHITECTURE.md says why each was chosen.
+find_package(Torch REQUIRED)
+find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
+if(LOCKSTEP_TESTS OR LOCKSTEP_BENCH)
+  find_package(nlohmann_json REQUIRED)
+endif()
+if(LOCKSTEP_TESTS)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,30 @@
+#include "lockstep/collective/bucket_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace lockstep {
+
+std::vector<Bucket> plan_buckets(std::span<const GradientInfo> gradients, std::int64_t cap_bytes) {
+  constexpr std::int64_t kCacheLine = 64;
+  std::vector<Bucket> buckets;
+  std::map<std::pair<int, int>, std::size_t> open;
+  for (std::size_t i = gradients.size(); i-- > 0;) {
+    const auto& gradient = gradients[i];
+    const auto key = std::pair(gradient.dtype, gradient.device);
+    auto found = open.find(key);
+    if (found == open.end() ||
+        (buckets[found->second].elements + gradient.elements) * gradient.element_bytes > cap_bytes) {
+      buckets.emplace_back();
+      found = open.insert_or_assign(key, buckets.size() - 1).first;
+    }
+    Bucket& bucket = buckets[found->second];
+    bucket.members.push_back({i, bucket.elements});
+    const auto line = std::max<std::int64_t>(1, kCacheLine / gradient.element_bytes);
+    bucket.elements += (gradient.elements + line - 1) / line * line;
+  }
+  return buckets;
+}
+
+}  // namespace lockstep

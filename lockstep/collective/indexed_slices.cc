@@ -1,0 +1,55 @@
+#include "lockstep/collective/indexed_slices.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+
+void IndexedSlices::validate() const {
+  if (!values.defined() || !indices.defined())
+    throw Error(ErrorCode::kInvalidArgument, "IndexedSlices: values and indices must both be given");
+  if (indices.dim() != 1 || values.dim() < 1 || values.size(0) != indices.size(0))
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("IndexedSlices: values of shape ", values.sizes(), " and indices of shape ", indices.sizes(),
+                    " do not fit; there must be one index for each row of values"));
+  if (!dense_shape.empty() && dense_shape.size() != static_cast<std::size_t>(values.dim()))
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: dense_shape has ", dense_shape.size(),
+                                                 " dimensions, values have ", values.dim(), "; they must be equal"));
+}
+
+at::Tensor to_dense(const IndexedSlices& slices) {
+  slices.validate();
+  if (slices.dense_shape.empty())
+    throw Error(ErrorCode::kInvalidArgument, "IndexedSlices: dense_shape is not known; give it to make a dense tensor");
+  auto dense = at::zeros(slices.dense_shape, slices.values.options());
+  const auto indices = slices.indices.to(at::kLong);
+  if (indices.numel() > 0 && (indices.min().item<std::int64_t>() < 0 || indices.max().item<std::int64_t>() >= dense.size(0)))
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: an index is outside [0, ", dense.size(0), ")"));
+  return dense.index_add_(0, indices, slices.values);
+}
+
+at::Tensor to_sparse_tensor(const IndexedSlices& slices) {
+  slices.validate();
+  return at::_sparse_coo_tensor_unsafe(slices.indices.to(at::kLong).unsqueeze(0), slices.values, slices.dense_shape);
+}
+
+IndexedSlices from_sparse_tensor(const at::Tensor& sparse) {
+  if (sparse.sparse_dim() != 1)
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("a sparse gradient must be sparse in its first dimension only; this one has ",
+                                                 sparse.sparse_dim(), " sparse dimensions"));
+  return {sparse._values(), sparse._indices().squeeze(0), sparse.sizes().vec()};
+}
+
+IndexedSlices concatenate(const std::vector<IndexedSlices>& parts) {
+  std::vector<at::Tensor> values;
+  std::vector<at::Tensor> indices;
+  for (const auto& part : parts) {
+    values.push_back(part.values);
+    indices.push_back(part.indices);
+  }
+  return {at::cat(values, 0), at::cat(indices, 0), parts.empty() ? std::vector<std::int64_t>{} : parts[0].dense_shape};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+// Some rows of a larger tensor: values[k] belongs to row indices[k]. Indices may repeat; they add up when made dense.
+// What a sparse gradient of an embedding is.
+struct IndexedSlices {
+  at::Tensor values;
+  at::Tensor indices;                       // one dimension, int32 or int64
+  std::vector<std::int64_t> dense_shape{};  // of the whole tensor; may be empty when it is not known
+
+  // Throws kInvalidArgument naming what does not fit.
+  void validate() const;
+};
+
+// The whole tensor, repeated rows added in order. Needs dense_shape.
+at::Tensor to_dense(const IndexedSlices& slices);
+
+// The same rows as LibTorch's sparse tensor (COO over the first dimension, not coalesced), and back.
+at::Tensor to_sparse_tensor(const IndexedSlices& slices);
+IndexedSlices from_sparse_tensor(const at::Tensor& sparse);
+
+// All parts' rows one after the other.
+IndexedSlices concatenate(const std::vector<IndexedSlices>& parts);
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#include "lockstep/collective/local_group.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/reduce_values.h"
+#include "lockstep/device/stream_fence.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSmallBytes = 16 << 10;
+constexpr std::int64_t kCacheLine = 64;
+
+}  // namespace
+
+std::pair<std::int64_t, std::int64_t> chunk_of(std::int64_t count, std::int64_t element_bytes, int rank, int size) {
+  const auto line = std::max<std::int64_t>(1, kCacheLine / element_bytes);
+  const auto lines = (count + line - 1) / line;
+  const auto begin = std::min(count, lines * rank / size * line);
+  const auto end = std::min(count, lines * (rank + 1) / size * line);
+  return {begin, end};
+}
+
+struct alignas(64) LocalHub::Slot {
+  std::span<const at::Tensor> inputs;
+  std::span<at::Tensor> outputs;
+  StreamFence ready;  // the inputs are there
+  StreamFence done;   // this rank has written its chunks
+};
+
+class LocalHub::Member final : public Group {
+ public:
+  Member(LocalHub& hub, int rank) : hub_(hub), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return hub_.rendezvous_.size(); }
+
+  void all_reduce(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs) override {
+    publish(inputs, outputs);
+    meet("all_reduce");
+    require_alike();
+    for (std::size_t k = 0; k < inputs.size(); ++k) sum_my_chunk(k);
+    slot(rank_).done.record(inputs.empty() ? at::Device(at::kCPU) : inputs[0].device());
+    meet("the end of all_reduce");
+    for (int r = 0; r < size(); ++r) slot(r).done.block();
+  }
+
+  std::vector<at::Tensor> all_gather(const at::Tensor& value) override {
+    publish({&value, 1}, {});
+    meet("all_gather");
+    std::vector<at::Tensor> values;
+    for (int r = 0; r < size(); ++r) {
+      const auto& theirs = slot(r).inputs[0];
+      slot(r).ready.block();
+      values.push_back(r == rank_ ? theirs : theirs.to(value.device(), theirs.scalar_type(), false, /*copy=*/true));
+    }
+    meet("the end of all_gather");
+    return values;
+  }
+
+  void broadcast(at::Tensor& value, int root) override {
+    publish({&value, 1}, {});
+    meet("broadcast");
+    if (rank_ != root) {
+      slot(root).ready.block();
+      value.copy_(slot(root).inputs[0]);
+    }
+    meet("the end of broadcast");
+  }
+
+  void barrier(const char* name) override { meet(name); }
+  void abort(const std::string& reason) noexcept override { hub_.rendezvous_.abort(reason); }
+
+ private:
+  Slot& slot(int rank) { return hub_.slots_[static_cast<std::size_t>(rank)]; }
+  void meet(const char* name) { hub_.rendezvous_.meet(rank_, name); }
+
+  void publish(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs) {
+    Slot& mine = slot(rank_);
+    mine.inputs = inputs;
+    mine.outputs = outputs;
+    if (!inputs.empty()) mine.ready.record(inputs[0].device());
+  }
+
+  // Every rank compares the same slots, so all of them throw, and the group stays usable.
+  void require_alike() {
+    for (int r = 1; r < size(); ++r)
+      if (slot(r).inputs.size() != slot(0).inputs.size())
+        throw Error(ErrorCode::kInvalidArgument, str("all_reduce: replica 0 gave ", slot(0).inputs.size(), " tensors and replica ",
+                                                     r, " gave ", slot(r).inputs.size(), "; all must give equally many"));
+    for (std::size_t k = 0; k < slot(0).inputs.size(); ++k) {
+      const auto& first = slot(0).inputs[k];
+      for (int r = 1; r < size(); ++r) {
+        const auto& other = slot(r).inputs[k];
+        if (other.sizes() != first.sizes() || other.scalar_type() != first.scalar_type()) require_equal_values(all(k), "all_reduce");
+      }
+    }
+  }
+
+  std::vector<at::Tensor> all(std::size_t k) {
+    std::vector<at::Tensor> tensors;
+    for (int r = 0; r < size(); ++r) tensors.push_back(slot(r).inputs[k]);
+    return tensors;
+  }
+
+  void sum_my_chunk(std::size_t k) {
+    const auto& mine = slot(rank_).inputs[k];
+    const auto count = mine.numel();
+    const auto bytes = static_cast<std::int64_t>(mine.element_size());
+    auto [begin, end] = chunk_of(count, bytes, rank_, size());
+    if (count * bytes <= kSmallBytes) {
+      const bool is_owner = static_cast<int>(k % static_cast<std::size_t>(size())) == rank_;
+      begin = 0;
+      end = is_owner ? count : 0;
+    }
+    if (begin == end) return;
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> outputs;
+    for (int r = 0; r < size(); ++r) {
+      slot(r).ready.block();
+      inputs.push_back(slot(r).inputs[k]);
+      outputs.push_back(slot(r).outputs[k]);
+    }
+    tree_sum_tensors(inputs, outputs, begin, end);
+  }
+
+  LocalHub& hub_;
+  const int rank_;
+};
+
+LocalHub::LocalHub(Rendezvous& rendezvous)
+    : rendezvous_(rendezvous), slots_(std::make_unique<Slot[]>(static_cast<std::size_t>(rendezvous.size()))) {
+  for (int rank = 0; rank < rendezvous.size(); ++rank) members_.push_back(std::make_unique<Member>(*this, rank));
+}
+
+LocalHub::~LocalHub() = default;
+
+Group& LocalHub::group(int rank) { return *members_[static_cast<std::size_t>(rank)]; }
+
+}  // namespace lockstep

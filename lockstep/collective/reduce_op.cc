@@ -1,0 +1,27 @@
+#include "lockstep/collective/reduce_op.h"
+
+#include <algorithm>
+#include <cctype>
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+ReduceOp parse(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (name == "SUM") return ReduceOp::kSum;
+  if (name == "MEAN") return ReduceOp::kMean;
+  throw Error(ErrorCode::kInvalidArgument, str("'", name, "' is not a ReduceOp; use SUM or MEAN"));
+}
+
+}  // namespace
+
+ReduceOpArg::ReduceOpArg(const char* name) : op_(parse(name)) {}
+ReduceOpArg::ReduceOpArg(const std::string& name) : op_(parse(name)) {}
+
+std::ostream& operator<<(std::ostream& out, ReduceOp op) { return out << (op == ReduceOp::kSum ? "SUM" : "MEAN"); }
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/collective/reduce_op.h"
+#include "lockstep/fwd.h"
+
+// Reductions of values that are all at hand, on the calling thread, in the canonical order.
+
+namespace lockstep {
+
+// The sum of equally shaped tensors, on the first one's device. Throws kInvalidArgument naming the first that differs.
+at::Tensor sum_values(std::span<const at::Tensor> values);
+
+// SUM or MEAN. A mean of integers is float64.
+at::Tensor reduce_values(ReduceOp op, std::span<const at::Tensor> values);
+
+// values / count, where integers become float64.
+at::Tensor mean_of_sum(const at::Tensor& sum, std::int64_t count);
+
+// All values one after the other along `axis`. Throws kInvalidArgument when the axis does not exist or another
+// dimension differs.
+at::Tensor concatenate_values(std::span<const at::Tensor> values, std::int64_t axis);
+
+// Throws kInvalidArgument unless all have one shape and dtype; `what` names the call, `who` the participants.
+void require_equal_values(std::span<const at::Tensor> values, const char* what);
+
+// outputs[k] = the sum of inputs, elements [begin, end) only, for dense tensors of one dtype and equal memory order.
+// Outputs on other devices are copied to.
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin,
+                      std::int64_t end);
+
+}  // namespace lockstep

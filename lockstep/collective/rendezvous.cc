@@ -1,0 +1,140 @@
+#include "lockstep/collective/rendezvous.h"
+
+#include <cstring>
+#include <utility>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::minutes kDefaultTimeout(30);
+constexpr std::chrono::seconds kWarnEvery(30);
+
+}  // namespace
+
+Rendezvous::Rendezvous(int size, std::string who)
+    : size_(size),
+      who_(std::move(who)),
+      places_(std::make_unique<Place[]>(static_cast<std::size_t>(size))),
+      timeout_(std::chrono::nanoseconds(kDefaultTimeout).count()) {}
+
+void Rendezvous::meet(int rank, const char* name) {
+  if (is_broken()) throw_broken(rank);
+  Place& place = places_[static_cast<std::size_t>(rank)];
+  place.point.store(name, std::memory_order_relaxed);
+  const auto generation = generation_.value();
+  // Sequentially consistent with leave(): of an arrival and a departure at least one sees the other.
+  const int arrived = arrived_.fetch_add(1, std::memory_order_seq_cst) + 1;
+  if (left_.load(std::memory_order_seq_cst) > 0) fail_on_mismatch(rank, name);
+  if (arrived == size_) pass_all(rank);
+  else wait_for_others(rank, generation);
+  if (is_broken()) throw_broken(rank);
+  place.passed.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Rendezvous::pass_all(int last_rank) {
+  const char* expected = places_[0].point.load(std::memory_order_relaxed);
+  bool is_equal = true;
+  for (int rank = 1; rank < size_; ++rank) {
+    const char* point = places_[static_cast<std::size_t>(rank)].point.load(std::memory_order_relaxed);
+    is_equal = is_equal && (point == expected || std::strcmp(point, expected) == 0);
+  }
+  if (!is_equal) {
+    break_with(ErrorCode::kFailedPrecondition,
+               str("the ", who_, "s came to different meeting points: ", describe_places(),
+                   "; every ", who_, " must make the same calls in the same order"));
+    return;
+  }
+  for (int rank = 0; rank < size_; ++rank)
+    places_[static_cast<std::size_t>(rank)].point.store(nullptr, std::memory_order_relaxed);
+  arrived_.store(0, std::memory_order_relaxed);
+  generation_.advance();
+}
+
+void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
+  if (generation_.wait_briefly(generation)) return;
+  const auto start = Deadline::Clock::now();
+  const auto timeout = std::chrono::nanoseconds(timeout_.load());
+  const char* name = places_[static_cast<std::size_t>(rank)].point.load(std::memory_order_relaxed);
+  while (true) {
+    const auto waited = Deadline::Clock::now() - start;
+    const auto next = std::min<std::chrono::nanoseconds>(kWarnEvery, timeout - waited);
+    if (generation_.wait(generation, Deadline::after(next))) return;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Deadline::Clock::now() - start).count();
+    const auto message = str(who_, " ", rank, " has waited ", seconds, " s at '", name, "' for ", missing(name));
+    if (Deadline::Clock::now() - start >= timeout) {
+      break_with(ErrorCode::kDeadlineExceeded, message);
+      return;
+    }
+    log_warning(message);
+  }
+}
+
+void Rendezvous::leave(int rank) noexcept {
+  places_[static_cast<std::size_t>(rank)].has_left.store(true, std::memory_order_relaxed);
+  left_.fetch_add(1, std::memory_order_seq_cst);
+  if (arrived_.load(std::memory_order_seq_cst) > 0 && !is_broken()) fail_on_mismatch(rank, nullptr);
+}
+
+void Rendezvous::fail_on_mismatch(int, const char*) {
+  break_with(ErrorCode::kFailedPrecondition,
+             str("the ", who_, "s made a different number of calls that all must make: ", describe_places(),
+                 "; every ", who_, " must call merge_call, all_reduce, all_gather and optimizer.step() equally often"));
+}
+
+void Rendezvous::abort(const std::string& reason) noexcept { break_with(ErrorCode::kAborted, reason); }
+
+void Rendezvous::break_with(ErrorCode code, const std::string& message) noexcept {
+  {
+    const std::lock_guard lock(mu_);
+    if (!failure_) failure_.emplace(code, message);
+  }
+  broken_.store(true, std::memory_order_release);
+  generation_.advance();
+}
+
+void Rendezvous::throw_broken(int rank) {
+  places_[static_cast<std::size_t>(rank)].point.store(nullptr, std::memory_order_relaxed);
+  const std::lock_guard lock(mu_);
+  throw *failure_;
+}
+
+void Rendezvous::reset() noexcept {
+  const std::lock_guard lock(mu_);
+  failure_.reset();
+  arrived_.store(0);
+  left_.store(0);
+  for (int rank = 0; rank < size_; ++rank) {
+    Place& place = places_[static_cast<std::size_t>(rank)];
+    place.point.store(nullptr);
+    place.passed.store(0);
+    place.has_left.store(false);
+  }
+  broken_.store(false, std::memory_order_release);
+}
+
+std::string Rendezvous::describe_places() const {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Place& place = places_[static_cast<std::size_t>(rank)];
+    const char* point = place.point.load(std::memory_order_relaxed);
+    const auto passed = place.passed.load(std::memory_order_relaxed);
+    const auto where = place.has_left.load() ? str("returned after ", passed)
+                       : point != nullptr    ? str("is at '", point, "' after ", passed)
+                                             : str("is running after ", passed);
+    texts.push_back(str(who_, " ", rank, " ", where, " meeting point", passed == 1 ? "" : "s"));
+  }
+  return join(", ", texts);
+}
+
+std::string Rendezvous::missing(const char* name) const {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < size_; ++rank)
+    if (places_[static_cast<std::size_t>(rank)].point.load(std::memory_order_relaxed) == nullptr)
+      texts.push_back(str(who_, " ", rank));
+  return texts.empty() ? str("nobody (all have come to '", name, "')") : join(", ", texts);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "lockstep/collective/tree_sum.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// A block stays in the first-level cache while the tree above it is folded.
+constexpr std::int64_t kBlock = 1024;
+
+#if defined(__x86_64__)
+#define LOCKSTEP_WIDE __attribute__((target("avx2"), optimize("O3")))
+bool has_wide() { return __builtin_cpu_supports("avx2"); }
+#else
+#define LOCKSTEP_WIDE
+bool has_wide() { return true; }
+#endif
+
+template <typename T>
+struct Narrow {
+  static void add(T* out, const T* a, const T* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+  }
+  static void add_to_both(T* out0, T* out1, const T* a, const T* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T sum = a[i] + b[i];
+      out0[i] = sum;
+      out1[i] = sum;
+    }
+  }
+};
+
+template <typename T>
+struct Wide {
+  LOCKSTEP_WIDE static void add(T* out, const T* a, const T* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+  }
+  LOCKSTEP_WIDE static void add_to_both(T* out0, T* out1, const T* a, const T* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T sum = a[i] + b[i];
+      out0[i] = sum;
+      out1[i] = sum;
+    }
+  }
+};
+
+// Folds one block of all inputs into `level` (one row of kBlock per pair), and returns the row with the sum.
+template <typename T, typename Kernel>
+const T* fold_block(std::span<const void* const> inputs, std::int64_t begin, std::int64_t count, std::vector<T>& scratch) {
+  const auto row = [&](std::size_t i) { return scratch.data() + static_cast<std::int64_t>(i) * kBlock; };
+  const auto input = [&](std::size_t i) { return static_cast<const T*>(inputs[i]) + begin; };
+  std::size_t rows = 0;
+  for (std::size_t i = 0; i < inputs.size(); i += 2, ++rows) {
+    if (i + 1 < inputs.size()) Kernel::add(row(rows), input(i), input(i + 1), count);
+    else std::copy_n(input(i), count, row(rows));
+  }
+  while (rows > 1) {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < rows; i += 2, ++next) {
+      if (i + 1 < rows) Kernel::add(row(next), row(i), row(i + 1), count);
+      else std::copy_n(row(i), count, row(next));
+    }
+    rows = next;
+  }
+  return row(0);
+}
+
+template <typename T, typename Kernel>
+void sum_range(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end) {
+  if (inputs.size() == 2 && outputs.size() == 2) {
+    const T* a = static_cast<const T*>(inputs[0]) + begin;
+    const T* b = static_cast<const T*>(inputs[1]) + begin;
+    Kernel::add_to_both(static_cast<T*>(outputs[0]) + begin, static_cast<T*>(outputs[1]) + begin, a, b, end - begin);
+    return;
+  }
+  std::vector<T> scratch(static_cast<std::size_t>(kBlock) * ((inputs.size() + 1) / 2));
+  for (std::int64_t at = begin; at < end; at += kBlock) {
+    const auto count = std::min(kBlock, end - at);
+    const T* sum = fold_block<T, Kernel>(inputs, at, count, scratch);
+    for (void* output : outputs) std::copy_n(sum, count, static_cast<T*>(output) + at);
+  }
+}
+
+template <typename T>
+void sum_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end) {
+  if (has_wide()) sum_range<T, Wide<T>>(inputs, outputs, begin, end);
+  else sum_range<T, Narrow<T>>(inputs, outputs, begin, end);
+}
+
+}  // namespace
+
+void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin,
+              std::int64_t end) {
+  if (end <= begin || inputs.empty()) return;
+  // Unsigned: integer sums wrap around, as LibTorch's do.
+  switch (type) {
+    case SumType::kFloat: return sum_typed<float>(inputs, outputs, begin, end);
+    case SumType::kDouble: return sum_typed<double>(inputs, outputs, begin, end);
+    case SumType::kInt64: return sum_typed<std::uint64_t>(inputs, outputs, begin, end);
+    case SumType::kInt32: return sum_typed<std::uint32_t>(inputs, outputs, begin, end);
+  }
+}
+
+}  // namespace lockstep

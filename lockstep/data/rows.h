@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/data/element.h"
+
+// Elements as batches: their components' first dimension counts rows.
+
+namespace lockstep::data::internal {
+
+// The rows of a batch. Throws kInvalidArgument naming the component that has no dimension, or the two whose numbers
+// differ.
+std::int64_t count_rows(const Element& batch);
+
+// Rows [start, start + length), sharing memory with the batch.
+Element narrow_rows(const Element& batch, std::int64_t start, std::int64_t length);
+
+// The batch cut into parts of these sizes, which share its memory.
+std::vector<Element> split_rows(const Element& batch, const std::vector<std::int64_t>& sizes);
+
+// One batch after the other. Throws kInvalidArgument when the other dimensions or dtypes differ.
+Element join_rows(const std::vector<Element>& batches);
+
+// The elements as rows of a new batch. Throws kInvalidArgument naming the component and both shapes when they differ.
+Element stack_rows(const std::vector<Element>& elements);
+
+// The same, where shorter elements are filled up with zeros (byte strings: with empty ones) to the longest of the batch.
+Element stack_padded_rows(const std::vector<Element>& elements);
+
+// Throws kInvalidArgument unless both have the same number of components, names and dtypes. `what` begins the message.
+void require_same_structure(const Element& first, const Element& other, const char* what);
+
+// Remembers how a stream's elements look, to make an element of no rows that fits them.
+class RowShape {
+ public:
+  void learn(const Element& element);
+  bool is_known() const noexcept { return !like_.empty(); }
+
+  // No rows; the other dimensions as learned, 0 where elements differed; a scalar becomes a vector of length 0.
+  Element empty() const;
+
+ private:
+  Element like_;                                   // for names and dtypes
+  std::vector<std::vector<std::int64_t>> sizes_;  // of every component
+};
+
+}  // namespace lockstep::data::internal

@@ -1,0 +1,266 @@
+#include "lockstep/data/sources.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/data/rows.h"
+
+namespace lockstep::data::internal {
+namespace {
+
+class RangeTable final : public Table {
+ public:
+  RangeTable(std::int64_t start, std::int64_t step, std::int64_t rows) : start_(start), step_(step), rows_(rows) {}
+
+  std::int64_t rows() const override { return rows_; }
+  Element row(std::int64_t row) const override { return Element(at::scalar_tensor(start_ + row * step_, at::kLong)); }
+  Element gather(std::span<const std::int64_t> rows) const override {
+    auto values = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+    std::ranges::transform(rows, values.data_ptr<std::int64_t>(), [&](std::int64_t row) { return start_ + row * step_; });
+    return Element(std::move(values));
+  }
+
+ private:
+  const std::int64_t start_, step_, rows_;
+};
+
+class TensorTable final : public Table {
+ public:
+  explicit TensorTable(const Element& components) : rows_(count_rows(components)) {
+    for (const auto& component : components.components()) {
+      auto column = component;
+      if (!column.is_bytes()) column.value = component.tensor().detach().contiguous();
+      columns_.push_back(std::move(column));
+    }
+  }
+
+  std::int64_t rows() const override { return rows_; }
+
+  Element row(std::int64_t row) const override {
+    auto element = gather({&row, 1});
+    for (auto& component : element.components()) {
+      if (component.is_bytes()) std::get<Bytes>(component.value).sizes.erase(std::get<Bytes>(component.value).sizes.begin());
+      else component.value = component.tensor().squeeze(0);
+    }
+    return element;
+  }
+
+  Element gather(std::span<const std::int64_t> rows) const override {
+    std::vector<Component> gathered;
+    gathered.reserve(columns_.size());
+    for (const auto& column : columns_) {
+      if (column.is_bytes()) gathered.push_back({column.name, gather_bytes(column.bytes(), rows)});
+      else gathered.push_back({column.name, gather_tensor(column.tensor(), rows)});
+    }
+    return Element(std::move(gathered));
+  }
+
+ private:
+  static Bytes gather_bytes(const Bytes& column, std::span<const std::int64_t> rows) {
+    Bytes gathered{{}, column.sizes};
+    gathered.sizes[0] = static_cast<std::int64_t>(rows.size());
+    const auto stride = static_cast<std::int64_t>(column.values.size()) / std::max<std::int64_t>(1, column.sizes[0]);
+    for (const auto row : rows)
+      gathered.values.insert(gathered.values.end(), column.values.begin() + row * stride,
+                             column.values.begin() + (row + 1) * stride);
+    return gathered;
+  }
+
+  static at::Tensor gather_tensor(const at::Tensor& column, std::span<const std::int64_t> rows) {
+    if (!column.device().is_cpu()) {
+      const auto index = at::tensor(at::ArrayRef<std::int64_t>(rows.data(), rows.size()), at::kLong);
+      return column.index_select(0, index.to(column.device()));
+    }
+    auto sizes = column.sizes().vec();
+    sizes[0] = static_cast<std::int64_t>(rows.size());
+    auto gathered = at::empty(sizes, column.options());
+    const auto row_bytes = column.size(0) == 0 ? 0 : column.nbytes() / static_cast<std::size_t>(column.size(0));
+    const auto* from = static_cast<const char*>(column.data_ptr());
+    auto* to = static_cast<char*>(gathered.data_ptr());
+    // One core, one copy a row: index_select would wake the intra-op threads that the replicas compute with.
+    for (const auto row : rows) {
+      std::memcpy(to, from + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+      to += row_bytes;
+    }
+    return gathered;
+  }
+
+  const std::int64_t rows_;
+  std::vector<Component> columns_;  // tensors contiguous
+};
+
+class AllRows final : public Stream<std::int64_t> {
+ public:
+  explicit AllRows(std::int64_t rows) : rows_(rows) {}
+  bool next(std::int64_t& out) override {
+    if (position_ >= rows_) return false;
+    out = position_++;
+    return true;
+  }
+
+ private:
+  const std::int64_t rows_;
+  std::int64_t position_ = 0;
+};
+
+class AllRowElements final : public Stream<Element> {
+ public:
+  explicit AllRowElements(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
+  bool next(Element& out) override {
+    if (position_ >= table_->rows()) return false;
+    out = table_->row(position_++);
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<const Table> table_;
+  std::int64_t position_ = 0;
+};
+
+class RowsNode final : public Node {
+ public:
+  RowsNode(std::string name, std::shared_ptr<const Table> table, StaticShape shape)
+      : name_(std::move(name)), table_(std::move(table)), shape_(shape) {}
+
+  std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<AllRowElements>(table_); }
+  std::int64_t cardinality() const override { return table_->rows(); }
+  StaticShape static_shape() const override { return shape_; }
+  std::vector<NodePtr> inputs() const override { return {}; }
+  std::string describe() const override { return name_; }
+  std::shared_ptr<const Table> table() const override { return table_; }
+  std::unique_ptr<Stream<std::int64_t>> open_rows() const override { return std::make_unique<AllRows>(table_->rows()); }
+
+ private:
+  const std::string name_;
+  const std::shared_ptr<const Table> table_;
+  const StaticShape shape_;
+};
+
+class OneElement final : public Stream<Element> {
+ public:
+  explicit OneElement(Element element) : element_(std::move(element)) {}
+  bool next(Element& out) override {
+    if (std::exchange(is_done_, true)) return false;
+    for (auto& component : element_.components())
+      if (!component.is_bytes()) component.value = component.tensor().clone();  // the source stays as it is
+    out = std::move(element_);
+    return true;
+  }
+
+ private:
+  Element element_;
+  bool is_done_ = false;
+};
+
+// `first` is the dimension that counts rows: 0 of a whole element, 1 of a table's column.
+StaticShape shape_of(const Element& element, std::size_t first) {
+  StaticShape shape{.is_fixed = true};
+  bool is_first = true;
+  for (const auto& component : element.components()) {
+    const auto sizes = component.sizes();
+    if (sizes.size() <= first) shape.has_scalar = true;
+    const auto rows = sizes.size() > first ? std::optional(sizes[first]) : std::nullopt;
+    shape.rows = is_first || shape.rows == rows ? rows : std::nullopt;
+    is_first = false;
+  }
+  if (shape.has_scalar) shape.rows = std::nullopt;
+  return shape;
+}
+
+class TensorsNode final : public Node {
+ public:
+  explicit TensorsNode(Element element) : element_(std::move(element)) {}
+
+  std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<OneElement>(element_); }
+  std::int64_t cardinality() const override { return 1; }
+  StaticShape static_shape() const override { return shape_of(element_, 0); }
+  std::vector<NodePtr> inputs() const override { return {}; }
+  std::string describe() const override { return lockstep::str("Tensors(", element_, ")"); }
+
+ private:
+  const Element element_;
+};
+
+class GeneratorStream final : public Stream<Element> {
+ public:
+  explicit GeneratorStream(Generator generator) : generator_(std::move(generator)) {}
+  bool next(Element& out) override {
+    if (!generator_) return false;
+    auto element = generator_();
+    if (!element) {
+      generator_ = nullptr;
+      return false;
+    }
+    out = std::move(*element);
+    return true;
+  }
+
+ private:
+  Generator generator_;
+};
+
+class GeneratorNode final : public Node {
+ public:
+  explicit GeneratorNode(std::function<Generator()> start) : start_(std::move(start)) {}
+
+  std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<GeneratorStream>(start_()); }
+  std::int64_t cardinality() const override { return kUnknown; }
+  StaticShape static_shape() const override { return {}; }
+  std::vector<NodePtr> inputs() const override { return {}; }
+  std::string describe() const override { return "Generator()"; }
+
+ private:
+  const std::function<Generator()> start_;
+};
+
+std::int64_t count_range(std::int64_t start, std::int64_t stop, std::int64_t step) {
+  if (step > 0) return start >= stop ? 0 : (stop - start + step - 1) / step;
+  return start <= stop ? 0 : (start - stop - step - 1) / -step;
+}
+
+void require_components(const Element& element, const char* what) {
+  if (element.empty()) throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": no tensor was given"));
+  for (std::size_t c = 0; c < element.size(); ++c)
+    if (!element.components()[c].is_bytes() && !element[c].defined())
+      throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": ", name_component(element, c), " is an undefined tensor"));
+}
+
+}  // namespace
+
+NodePtr make_rows(std::string name, std::shared_ptr<const Table> table, StaticShape shape) {
+  return std::make_shared<RowsNode>(std::move(name), std::move(table), shape);
+}
+
+NodePtr make_range(std::int64_t start, std::int64_t stop, std::int64_t step) {
+  if (step == 0) throw Error(ErrorCode::kInvalidArgument, "range: the step must not be 0");
+  return make_rows(lockstep::str("Range(", start, ", ", stop, ", ", step, ")"),
+                   std::make_shared<RangeTable>(start, step, count_range(start, stop, step)),
+                   {.is_fixed = true, .has_scalar = true});
+}
+
+NodePtr make_tensors(Element element) {
+  require_components(element, "from_tensors");
+  return std::make_shared<TensorsNode>(std::move(element));
+}
+
+NodePtr make_slices(const Element& components) {
+  require_components(components, "from_tensor_slices");
+  for (std::size_t c = 0; c < components.size(); ++c)
+    if (components.components()[c].sizes().empty())
+      throw Error(ErrorCode::kInvalidArgument, lockstep::str("from_tensor_slices: ", name_component(components, c),
+                                                             " is a scalar; it has no rows to slice"));
+  auto table = std::make_shared<TensorTable>(components);
+  return make_rows(lockstep::str("TensorSlices(", components, ")"), std::move(table), shape_of(components, 1));
+}
+
+NodePtr make_generator(std::function<Generator()> start) {
+  if (!start) throw Error(ErrorCode::kInvalidArgument, "from_generator: the function is empty");
+  return std::make_shared<GeneratorNode>(std::move(start));
+}
+
+}  // namespace lockstep::data::internal

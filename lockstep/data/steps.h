@@ -1,0 +1,45 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/node.h"
+#include "lockstep/device/stream_fence.h"
+
+// What a distributed dataset hands out, before it is wrapped for the user.
+
+namespace lockstep::data::internal {
+
+struct Step {
+  std::vector<Element> parts = {};  // one for each local replica
+  int missing = 0;                  // parts made up of no rows because the data ended within the step
+  std::vector<StreamFence> arrived = {};
+};
+
+using StepStream = std::unique_ptr<Stream<Step>>;
+
+// How a dataset of global batches becomes steps.
+enum class SplitRule {
+  kWhole,     // one replica: as it is
+  kBalanced,  // each batch cut evenly, larger parts first
+  kCeiling,   // each batch cut by the peer's older rule
+  kRebatch,   // rows joined across batches
+};
+
+// By the dataset's policy and by what is known of its batch size. Throws kInvalidArgument when it cannot be split.
+SplitRule choose_split(const Dataset& dataset, int replicas);
+
+// The dataset's rows in the sizes that kRebatch deals out.
+Dataset rebatched(const Dataset& dataset, int replicas);
+
+// kBalanced and kCeiling: every batch of at least one row is one step; the parts share its memory.
+StepStream open_split(const Dataset& dataset, int replicas, SplitRule rule);
+
+// In every step each replica gets the next element, of the one dataset in turn or of its own dataset. Replicas without
+// data get no rows while others have some.
+StepStream open_dealt(const std::vector<Dataset>& datasets, int replicas);
+
+}  // namespace lockstep::data::internal

@@ -1,0 +1,27 @@
+#include "lockstep/device/allocator.h"
+
+#include <malloc.h>
+
+#include <climits>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+#include "lockstep/base/log.h"
+
+namespace lockstep {
+
+void keep_freed_memory() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const char* choice = std::getenv("LOCKSTEP_MALLOC");
+    if (choice != nullptr && std::string_view(choice) == "system") return;
+    // The three belong together: the trim threshold alone makes things worse.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_TOP_PAD, 64 << 20);
+    log_info("glibc keeps freed tensor memory (MirroredOptions::freed_memory or LOCKSTEP_MALLOC=system to change)");
+  });
+}
+
+}  // namespace lockstep

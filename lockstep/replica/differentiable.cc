@@ -1,0 +1,88 @@
+#include "lockstep/replica/differentiable.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "lockstep/collective/reduce_values.h"
+
+namespace lockstep::internal {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::vector<at::Tensor> all_reduce(Group& group, ReduceOp op, const std::vector<at::Tensor>& values) {
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(values.size());
+  for (const auto& value : values) outputs.push_back(at::empty_like(value));
+  group.all_reduce(values, outputs);
+  if (op == ReduceOp::kMean)
+    for (auto& output : outputs) output = mean_of_sum(output, group.size());
+  return outputs;
+}
+
+// The group and the operation travel as integers: a context stores only what autograd knows.
+class AllReduce : public torch::autograd::Function<AllReduce> {
+ public:
+  static variable_list forward(AutogradContext* context, variable_list values, std::int64_t group, bool is_mean) {
+    context->saved_data["group"] = group;
+    context->saved_data["is_mean"] = is_mean;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (auto& value : values) value = value.detach();
+    return all_reduce(*reinterpret_cast<Group*>(group), is_mean ? ReduceOp::kMean : ReduceOp::kSum, values);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto& group = *reinterpret_cast<Group*>(context->saved_data["group"].toInt());
+    const auto op = context->saved_data["is_mean"].toBool() ? ReduceOp::kMean : ReduceOp::kSum;
+    for (auto& gradient : gradients) gradient = gradient.contiguous();
+    auto reduced = all_reduce(group, op, gradients);
+    reduced.resize(gradients.size() + 2);  // nothing for the group and the operation
+    return reduced;
+  }
+};
+
+class AllGather : public torch::autograd::Function<AllGather> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& value, std::int64_t group_address, std::int64_t axis) {
+    auto& group = *reinterpret_cast<Group*>(group_address);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto values = group.all_gather(value.detach());
+    auto all = concatenate_values(values, axis);
+    std::int64_t begin = 0;
+    for (int rank = 0; rank < group.rank(); ++rank) begin += values[static_cast<std::size_t>(rank)].size(axis);
+    context->saved_data["group"] = group_address;
+    context->saved_data["axis"] = axis;
+    context->saved_data["begin"] = begin;
+    context->saved_data["length"] = value.size(axis);
+    return all;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto& group = *reinterpret_cast<Group*>(context->saved_data["group"].toInt());
+    const auto sum = all_reduce(group, ReduceOp::kSum, {gradients[0].contiguous()})[0];
+    return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
+                       context->saved_data["length"].toInt()),
+            at::Tensor(), at::Tensor()};
+  }
+};
+
+bool needs_gradient(const std::vector<at::Tensor>& values) {
+  return at::GradMode::is_enabled() && std::ranges::any_of(values, [](const at::Tensor& v) { return v.requires_grad(); });
+}
+
+}  // namespace
+
+std::vector<at::Tensor> differentiable_all_reduce(Group& group, ReduceOp op, const std::vector<at::Tensor>& values) {
+  if (!needs_gradient(values)) return all_reduce(group, op, values);
+  return AllReduce::apply(values, reinterpret_cast<std::int64_t>(&group), op == ReduceOp::kMean);
+}
+
+at::Tensor differentiable_all_gather(Group& group, const at::Tensor& value, std::int64_t axis) {
+  if (!needs_gradient({value})) return concatenate_values(group.all_gather(value.contiguous()), axis);
+  return AllGather::apply(value.contiguous(), reinterpret_cast<std::int64_t>(&group), axis);
+}
+
+}  // namespace lockstep::internal

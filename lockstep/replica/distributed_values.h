@@ -1,0 +1,165 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/replica/nest.h"
+
+namespace lockstep {
+
+namespace internal {
+
+// The current replica's position for a value of `count` components. Throws kInvalidArgument outside every replica.
+std::size_t component_here(std::size_t count, const char* kind);
+std::size_t component_or_first(std::size_t count) noexcept;
+
+template <typename T>
+void print_value(std::ostream& out, const T& value) {
+  if constexpr (requires { out << value; }) {
+    out << value;
+  } else if constexpr (nest::IsVector<T>::value) {
+    out << "[";
+    for (std::size_t i = 0; i < value.size(); ++i) print_value(out << (i > 0 ? ", " : ""), value[i]);
+    out << "]";
+  } else if constexpr (nest::IsMap<T>::value) {
+    out << "{";
+    const char* comma = "";
+    for (const auto& [key, item] : value) {
+      out << comma << key << ": ";
+      print_value(out, item);
+      comma = ", ";
+    }
+    out << "}";
+  } else if constexpr (nest::TupleLike<T>) {
+    out << "(";
+    const char* comma = "";
+    std::apply([&](const auto&... items) { ((out << comma, print_value(out, items), comma = ", "), ...); }, value);
+    out << ")";
+  } else if constexpr (std::is_same_v<T, IndexedSlices>) {
+    out << "IndexedSlices(...)";
+  } else if constexpr (nest::PlainStruct<T>) {
+    print_value(out, nest::detail::tie_fields(value));
+  } else {
+    out << "<value>";
+  }
+}
+
+}  // namespace internal
+
+// One value for each local replica. What run() returns and what a distributed dataset hands out.
+template <typename T>
+class PerReplica {
+ public:
+  using value_type = T;
+
+  PerReplica() = default;
+  explicit PerReplica(std::vector<T> values) : values_(std::move(values)) {}
+
+  std::size_t size() const noexcept { return values_.size(); }
+  const std::vector<T>& values() const noexcept { return values_; }
+  const T& operator[](std::size_t replica) const { return values_.at(replica); }
+  T& operator[](std::size_t replica) { return values_.at(replica); }
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+
+  // The current replica's value. Throws kInvalidArgument outside run(): there it has no single value; reduce() it,
+  // gather() it or take experimental_local_results().
+  const T& local() const { return values_[internal::component_here(values_.size(), "PerReplica")]; }
+
+  friend std::ostream& operator<<(std::ostream& out, const PerReplica& value) {
+    return print_components(out, "PerReplica", value.values_);
+  }
+
+  static std::ostream& print_components(std::ostream& out, const char* kind, const std::vector<T>& values) {
+    out << kind << ":{\n";
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      out << "  " << i << ": ";
+      internal::print_value(out, values[i]);
+      out << (i + 1 < values.size() ? ",\n" : "\n");
+    }
+    return out << "}";
+  }
+
+ private:
+  std::vector<T> values_;
+};
+
+// One value for each local replica, all equal. What a reduction to the replicas' devices gives.
+template <typename T>
+class Mirrored {
+ public:
+  using value_type = T;
+
+  Mirrored() = default;
+  explicit Mirrored(std::vector<T> values) : values_(std::move(values)) {}
+
+  std::size_t size() const noexcept { return values_.size(); }
+  const std::vector<T>& values() const noexcept { return values_; }
+  const T& operator[](std::size_t replica) const { return values_.at(replica); }
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+
+  // The current replica's copy; outside run() the first.
+  const T& get() const { return values_[internal::component_or_first(values_.size())]; }
+
+  friend std::ostream& operator<<(std::ostream& out, const Mirrored& value) {
+    return PerReplica<T>::print_components(out, "Mirrored", value.values_);
+  }
+
+ private:
+  std::vector<T> values_;
+};
+
+template <typename T>
+struct IsDistributed : std::false_type {};
+template <typename T>
+struct IsDistributed<PerReplica<T>> : std::true_type {};
+template <typename T>
+struct IsDistributed<Mirrored<T>> : std::true_type {};
+
+// `value` as replica r sees it: distributed values become their component r, inside tuples, vectors and maps too;
+// everything else is passed as it is.
+template <typename T>
+auto select_replica(int replica, const T& value) {
+  const auto r = static_cast<std::size_t>(replica);
+  if constexpr (IsDistributed<T>::value) {
+    return value[r];
+  } else if constexpr (nest::IsVector<T>::value && IsDistributed<typename T::value_type>::value) {
+    std::vector<typename T::value_type::value_type> selected;
+    for (const auto& item : value) selected.push_back(item[r]);
+    return selected;
+  } else if constexpr (nest::IsMap<T>::value) {
+    if constexpr (IsDistributed<typename T::mapped_type>::value) {
+      std::map<typename T::key_type, typename T::mapped_type::value_type> selected;
+      for (const auto& [key, item] : value) selected.emplace(key, item[r]);
+      return selected;
+    } else {
+      return value;
+    }
+  } else if constexpr (nest::TupleLike<T> && requires { []<typename... A>(const std::tuple<A...>&) {}(value); }) {
+    return std::apply([&](const auto&... items) { return std::make_tuple(select_replica(replica, items)...); }, value);
+  } else {
+    return value;
+  }
+}
+
+namespace internal {
+
+// PerReplica of what `get` finds in each replica's record.
+template <typename T, typename Get>
+PerReplica<T> collect(std::span<void* const> records, Get get) {
+  std::vector<T> values;
+  values.reserve(records.size());
+  for (void* record : records) values.push_back(get(record));
+  return PerReplica<T>(std::move(values));
+}
+
+}  // namespace internal
+}  // namespace lockstep

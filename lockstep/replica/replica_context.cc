@@ -1,0 +1,139 @@
+#include "lockstep/replica/replica_context.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/reduce_values.h"
+#include "lockstep/replica/differentiable.h"
+#include "lockstep/replica/mode.h"
+
+namespace lockstep {
+namespace {
+
+bool needs_gradient(const at::Tensor& value) { return c10::GradMode::is_enabled() && value.requires_grad(); }
+
+struct DefaultReplicas {
+  DefaultReplicas() : replicas(nullptr, {find_logical_device("CPU:0")}, {}), context(replicas, 0) {}
+  ReplicaSet replicas;
+  ReplicaContext context;
+};
+
+// Never destroyed: code may run outside every scope until the very end of the process.
+DefaultReplicas& default_state() {
+  static auto* instance = new DefaultReplicas;
+  return *instance;
+}
+
+}  // namespace
+
+namespace internal {
+
+ReplicaSet& default_replicas() { return default_state().replicas; }
+void set_default_strategy(Strategy* strategy) { default_state().replicas.set_strategy(strategy); }
+
+void merge(ReplicaContext& context, void* mine, FunctionRef<void(std::span<void* const>)> body) {
+  ReplicaSet& replicas = context.replicas();
+  if (&replicas != &default_replicas()) return replicas.merge(context, "merge_call", mine, body);
+  const ModeGuard mode({&replicas, nullptr});  // outside every run() there is nobody to meet
+  body({&mine, 1});
+}
+
+void merge_end(ReplicaContext& context) {
+  if (&context.replicas() != &default_replicas())
+    context.replicas().group(context.local_replica_id()).barrier("the end of merge_call");
+}
+
+std::size_t component_here(std::size_t count, const char* kind) {
+  const ReplicaContext* context = current_mode().context;
+  const int update = current_update_replica();
+  if (context == nullptr && update < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("a ", kind, " has no single value outside a replica; reduce() it, gather() it, or take "
+                    "experimental_local_results()"));
+  const auto replica = static_cast<std::size_t>(context != nullptr ? context->local_replica_id() : update);
+  if (replica >= count)
+    throw Error(ErrorCode::kInvalidArgument, str("a ", kind, " of ", count, " components is used in replica ", replica,
+                                                 "; it was made by a strategy with fewer replicas"));
+  return replica;
+}
+
+std::size_t component_or_first(std::size_t count) noexcept {
+  const ReplicaContext* context = current_mode().context;
+  const auto replica = static_cast<std::size_t>(context != nullptr ? context->local_replica_id() : 0);
+  return replica < count ? replica : 0;
+}
+
+}  // namespace internal
+
+ReplicaContext* get_replica_context() noexcept {
+  const auto mode = internal::current_mode();
+  return mode.replicas == nullptr ? &default_state().context : mode.context;
+}
+
+ReplicaContext& replica_context() {
+  if (ReplicaContext* context = get_replica_context()) return *context;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "this needs a replica, and here is cross-replica context; call it inside the function given to run()");
+}
+
+bool in_cross_replica_context() noexcept {
+  const auto mode = internal::current_mode();
+  return mode.replicas != nullptr && mode.context == nullptr;
+}
+
+void ReplicaContext::require_current(const char* what) const {
+  const ReplicaContext* current = get_replica_context();
+  if (current == this) return;
+  if (current == nullptr)
+    throw Error(ErrorCode::kFailedPrecondition, str(what, " was called in cross-replica context; call it inside run()"));
+  throw Error(ErrorCode::kFailedPrecondition,
+              str(what, " was called with the ReplicaContext of replica ", local_replica_id_, " on the thread of replica ",
+                  current->local_replica_id(), "; every replica uses its own"));
+}
+
+void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense,
+                                       const std::vector<IndexedSlices*>& sparse, const CommunicationOptions& options) {
+  options.validate();
+  const int count = num_replicas_in_sync();
+  if (&replicas_ == &internal::default_replicas()) return;
+  Group& group = replicas_.group(local_replica_id_);
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor* leaf : dense) inputs.push_back(leaf->contiguous());
+  if (!inputs.empty()) {
+    auto outputs = internal::differentiable_all_reduce(group, op, inputs);
+    for (std::size_t i = 0; i < dense.size(); ++i) *dense[i] = std::move(outputs[i]);
+  }
+  for (IndexedSlices* leaf : sparse) {
+    leaf->validate();
+    const auto values = group.all_gather(leaf->values);
+    const auto indices = group.all_gather(leaf->indices);
+    leaf->values = concatenate_values(values, 0);
+    leaf->indices = at::cat(indices, 0);
+    if (op == ReduceOp::kMean) leaf->values = mean_of_sum(leaf->values, count);
+  }
+}
+
+void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
+  require_current("all_reduce_");
+  if (needs_gradient(value))
+    throw Error(ErrorCode::kInvalidArgument, "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
+  if (!value.is_non_overlapping_and_dense())
+    throw Error(ErrorCode::kInvalidArgument, "all_reduce_: the value is not dense in memory; pass value.contiguous()");
+  if (num_replicas_in_sync() == 1) return;
+  replicas_.group(local_replica_id_).all_reduce({&value, 1}, {&value, 1});
+  if (op == ReduceOp::kMean) value.div_(num_replicas_in_sync());
+}
+
+at::Tensor ReplicaContext::all_gather_leaf(const at::Tensor& value, std::int64_t axis) {
+  if (&replicas_ == &internal::default_replicas()) return value;
+  return internal::differentiable_all_gather(replicas_.group(local_replica_id_), value, axis);
+}
+
+void ReplicaContext::barrier() {
+  require_current("barrier");
+  if (&replicas_ != &internal::default_replicas()) replicas_.group(local_replica_id_).barrier("barrier");
+}
+
+}  // namespace lockstep

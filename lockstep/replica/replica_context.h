@@ -1,0 +1,144 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/collective/communication_options.h"
+#include "lockstep/collective/indexed_slices.h"
+#include "lockstep/collective/reduce_op.h"
+#include "lockstep/fwd.h"
+#include "lockstep/replica/distributed_values.h"
+#include "lockstep/replica/nest.h"
+#include "lockstep/replica/replica_set.h"
+
+namespace lockstep {
+
+// What one replica of a run() can ask and do. Reach it with get_replica_context(), or take `ReplicaContext&` as the
+// first parameter of the function given to run(). Use it only on the replica's own thread.
+class ReplicaContext {
+ public:
+  ReplicaContext(ReplicaSet& replicas, int local_replica_id) : replicas_(replicas), local_replica_id_(local_replica_id) {}
+  ReplicaContext(const ReplicaContext&) = delete;
+  ReplicaContext& operator=(const ReplicaContext&) = delete;
+
+  int replica_id_in_sync_group() const noexcept { return local_replica_id_; }
+  int num_replicas_in_sync() const noexcept { return replicas_.size(); }
+  // The position among this process's replicas.
+  int local_replica_id() const noexcept { return local_replica_id_; }
+  Strategy& strategy() const { return *replicas_.strategy(); }
+  ReplicaSet& replicas() const noexcept { return replicas_; }
+  const std::string& device() const { return replicas_.devices()[static_cast<std::size_t>(local_replica_id_)].name; }
+  c10::Device torch_device() const { return replicas_.torch_device(local_replica_id_); }
+
+  // Pauses all replicas and calls fn(strategy, PerReplica(args)...) once, in cross-replica context, on replica 0's
+  // thread, with replica 0's fn. A PerReplica or Mirrored result is handed out component by component, anything else
+  // goes to everybody. All replicas must call it equally often.
+  template <typename F, typename... Args>
+  auto merge_call(F&& fn, const Args&... args);
+
+  // Combines `value` over all replicas; every replica gets the result. `value` is a tensor, an IndexedSlices, a number,
+  // or a tuple, vector, map or struct of them, of which every leaf is reduced. Differentiable for tensors.
+  // A mean of integers is float64.
+  template <typename T>
+  T all_reduce(ReduceOpArg op, const T& value, const CommunicationOptions& options = {});
+
+  // The sum over all replicas, in place; for large buffers that the caller keeps. Not differentiable.
+  void all_reduce_(ReduceOpArg op, at::Tensor& value);
+
+  // The replicas' tensors one after the other along `axis`, in replica order; sizes may differ there. Every leaf of a
+  // structure is gathered. Differentiable. IndexedSlices are kUnimplemented.
+  template <typename T>
+  T all_gather(const T& value, std::int64_t axis, const CommunicationOptions& options = {});
+
+  // All replicas wait for each other.
+  void barrier();
+
+ private:
+  // Throws kFailedPrecondition unless the calling thread is inside this replica.
+  void require_current(const char* what) const;
+  void all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense, const std::vector<IndexedSlices*>& sparse,
+                         const CommunicationOptions& options);
+  at::Tensor all_gather_leaf(const at::Tensor& value, std::int64_t axis);
+
+  ReplicaSet& replicas_;
+  const int local_replica_id_;
+};
+
+// The replica that the calling thread runs: inside run() that replica's; outside every scope the default replica's;
+// null in cross-replica context.
+ReplicaContext* get_replica_context() noexcept;
+
+// The same, never null: throws kFailedPrecondition in cross-replica context.
+ReplicaContext& replica_context();
+
+// True inside a scope() and inside merge_call's function, outside run().
+bool in_cross_replica_context() noexcept;
+
+namespace internal {
+
+// The single replica of code that runs outside every scope.
+ReplicaSet& default_replicas();
+void set_default_strategy(Strategy* strategy);
+
+// The core of merge_call: `mine` is this replica's argument record; `body` gets everybody's, on replica 0's thread.
+void merge(ReplicaContext& context, void* mine, FunctionRef<void(std::span<void* const>)> body);
+void merge_end(ReplicaContext& context);
+
+}  // namespace internal
+
+template <typename F, typename... Args>
+auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
+  require_current("merge_call");
+  using Result = std::invoke_result_t<F&, Strategy&, PerReplica<std::decay_t<Args>>...>;
+  struct Record {
+    std::tuple<std::decay_t<Args>...> args;
+    std::optional<std::conditional_t<std::is_void_v<Result>, bool, Result>> result = std::nullopt;
+    Record* first = nullptr;
+  } mine{{args...}};
+  internal::merge(*this, &mine, [&](std::span<void* const> all) {
+    for (void* record : all) static_cast<Record*>(record)->first = &mine;
+    const auto call = [&]<std::size_t... I>(std::index_sequence<I...>) -> decltype(auto) {
+      return fn(strategy(), internal::collect<std::decay_t<Args>>(all, [](void* record) -> const auto& {
+                  return std::get<I>(static_cast<Record*>(record)->args);
+                })...);
+    };
+    if constexpr (std::is_void_v<Result>) call(std::index_sequence_for<Args...>());
+    else mine.result.emplace(call(std::index_sequence_for<Args...>()));
+  });
+  if constexpr (!std::is_void_v<Result>) {
+    auto selected = select_replica(local_replica_id_, *mine.first->result);
+    internal::merge_end(*this);  // replica 0's record must outlive everybody's look at it
+    return selected;
+  }
+}
+
+template <typename T>
+T ReplicaContext::all_reduce(ReduceOpArg op, const T& value, const CommunicationOptions& options) {
+  require_current("all_reduce");
+  T result = value;
+  internal::LeafList leaves;
+  nest::for_each_leaf(result, leaves);
+  all_reduce_leaves(op, leaves.dense, leaves.sparse, options);
+  leaves.write_back();
+  return result;
+}
+
+template <typename T>
+T ReplicaContext::all_gather(const T& value, std::int64_t axis, const CommunicationOptions&) {
+  require_current("all_gather");
+  T result = value;
+  internal::LeafList leaves;
+  nest::for_each_leaf(result, leaves);
+  leaves.require_dense("all_gather");
+  for (at::Tensor* leaf : leaves.dense) *leaf = all_gather_leaf(*leaf, axis);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,289 @@
+#include "lockstep/replica/replica_set.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <optional>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/first_error.h"
+#include "lockstep/base/gate.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/collective/local_group.h"
+#include "lockstep/collective/rendezvous.h"
+#include "lockstep/device/torch_device.h"
+#include "lockstep/replica/generator.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::hours kIdleWait(1);
+
+// One run(): lives on the caller's stack until every replica is done with it.
+struct Job {
+  FunctionRef<void(ReplicaContext&)> body;
+  at::ThreadLocalState settings;
+  FirstError errors = {};
+  std::atomic<int> remaining{0};
+};
+
+int intra_op_threads_for(const ReplicaSetOptions& options, int replicas) {
+  if (options.intra_op_threads > 0) return options.intra_op_threads;
+  // One replica has the whole machine: what the program set for itself stays.
+  return replicas == 1 ? at::get_num_threads() : std::max(1, available_cores() / replicas);
+}
+
+// Replica 0 borrows the caller's thread, so the caller's number of intra-op threads is put back afterwards.
+class IntraOpThreads {
+ public:
+  explicit IntraOpThreads(int threads) : previous_(at::get_num_threads()) {
+    if (previous_ != threads) at::set_num_threads(threads);
+    is_changed_ = previous_ != threads;
+  }
+  ~IntraOpThreads() {
+    if (is_changed_) at::set_num_threads(previous_);
+  }
+  IntraOpThreads(const IntraOpThreads&) = delete;
+  IntraOpThreads& operator=(const IntraOpThreads&) = delete;
+
+ private:
+  const int previous_;
+  bool is_changed_;
+};
+
+}  // namespace
+
+struct ReplicaSet::State {
+  struct alignas(64) Mailbox {
+    std::atomic<Job*> job{nullptr};
+    Gate gate;
+  };
+
+  State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDevice> on, const ReplicaSetOptions& with);
+  ~State();
+
+  void serve(int replica, const std::function<bool()>& is_over);
+  void execute(int replica, Job& job);
+  void execute_body(int replica, Job& job);
+  void wake_all();
+  void take_turn();
+
+  // Const after construction.
+  Strategy* strategy;
+  const std::vector<LogicalDevice> devices;
+  const ReplicaSetOptions options;
+  const int threads_each;
+  const int size;
+  std::vector<c10::Device> torch_devices;
+  std::vector<std::unique_ptr<ReplicaContext>> contexts;
+
+  // Own synchronisation.
+  Rendezvous rendezvous;
+  LocalHub hub;
+  std::unique_ptr<Mailbox[]> mailboxes;
+  Gate done;                                 // moved when a replica has finished a job
+  std::atomic<std::uint32_t> released{0};    // merges whose function has run
+  std::atomic<bool> is_stopping{false};
+  std::atomic<std::uint64_t> runs{0};
+  std::timed_mutex turn;                     // held during an outermost run()
+  std::atomic<std::thread::id> turn_owner{};
+
+  // Written by replica r before a meeting, read by replica 0 after it.
+  std::vector<void*> records;
+
+  // Used by replica r's thread during run(), by others only between runs.
+  std::vector<at::Generator> generators;
+
+  // Guarded by callbacks_mu.
+  std::mutex callbacks_mu;
+  std::vector<std::weak_ptr<std::function<void()>>> callbacks;
+
+  std::vector<std::jthread> threads;  // last member: joined first
+};
+
+ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDevice> on, const ReplicaSetOptions& with)
+    : strategy(of),
+      devices(std::move(on)),
+      options(with),
+      threads_each(intra_op_threads_for(with, static_cast<int>(devices.size()))),
+      size(static_cast<int>(devices.size())),
+      rendezvous(size, "replica"),
+      hub(rendezvous),
+      mailboxes(std::make_unique<Mailbox[]>(devices.size())),
+      records(devices.size()) {
+  if (const auto timeout = options.communication.timeout_seconds.value_or(0); timeout > 0)
+    rendezvous.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(timeout * 1e9)));
+  for (int replica = 0; replica < size; ++replica) {
+    torch_devices.push_back(lockstep::torch_device(devices[static_cast<std::size_t>(replica)]));
+    contexts.push_back(std::make_unique<ReplicaContext>(owner, replica));
+    generators.push_back(internal::make_generator(torch_devices.back(), options.seed, replica));
+  }
+  for (int replica = 1; replica < size; ++replica) {
+    threads.push_back(start_thread(str("lockstep:r", replica), [this, replica](const std::stop_token&) {
+      // In this order: the first read of a thread overwrites its value with the process's default (PROBES).
+      at::get_num_threads();
+      at::set_num_threads(threads_each);
+      serve(replica, [this] { return is_stopping.load(std::memory_order_acquire); });
+    }));
+  }
+}
+
+ReplicaSet::State::~State() {
+  is_stopping.store(true, std::memory_order_release);
+  wake_all();
+}
+
+void ReplicaSet::State::wake_all() {
+  for (int replica = 1; replica < size; ++replica) mailboxes[static_cast<std::size_t>(replica)].gate.advance();
+}
+
+// A replica thread's loop: run the jobs that come until `is_over`. See Note [replica threads], 1 and 4.
+void ReplicaSet::State::serve(int replica, const std::function<bool()>& is_over) {
+  Mailbox& mailbox = mailboxes[static_cast<std::size_t>(replica)];
+  while (true) {
+    const auto seen = mailbox.gate.value();
+    if (Job* job = mailbox.job.exchange(nullptr, std::memory_order_acq_rel)) execute(replica, *job);
+    else if (is_over()) return;
+    else if (!mailbox.gate.wait_briefly(seen)) mailbox.gate.wait(seen, Deadline::after(kIdleWait));
+  }
+}
+
+void ReplicaSet::State::execute(int replica, Job& job) {
+  try {
+    execute_body(replica, job);
+  } catch (...) {
+    job.errors.capture(str("replica ", replica));
+    rendezvous.abort(str("another replica (", replica, ") failed first"));
+  }
+  rendezvous.leave(replica);
+  // After this the caller may be gone with the job; `done` is ours.
+  job.remaining.fetch_sub(1, std::memory_order_acq_rel);
+  done.advance();
+}
+
+void ReplicaSet::State::execute_body(int replica, Job& job) {
+  const auto r = static_cast<std::size_t>(replica);
+  const at::ThreadLocalStateGuard settings(job.settings);
+  c10::OptionalDeviceGuard device;
+  if (!torch_devices[r].is_cpu()) device.reset_device(torch_devices[r]);
+  const internal::ModeGuard mode({&contexts[r]->replicas(), contexts[r].get()});
+  const internal::GeneratorScope generator(&generators[r]);
+  job.body(*contexts[r]);
+}
+
+void ReplicaSet::State::take_turn() {
+  const auto limit = std::chrono::duration<double>(options.communication.timeout_seconds.value_or(1800.0));
+  if (!turn.try_lock_for(limit))
+    throw Error(ErrorCode::kDeadlineExceeded, str("run: another thread's run() of this strategy has not ended in ",
+                                                  limit.count(), " s; one strategy runs one function at a time"));
+  turn_owner.store(std::this_thread::get_id());
+}
+
+ReplicaSet::ReplicaSet(Strategy* strategy, std::vector<LogicalDevice> devices, const ReplicaSetOptions& options)
+    : state_(std::make_unique<State>(*this, strategy, std::move(devices), options)) {}
+
+ReplicaSet::~ReplicaSet() = default;
+
+int ReplicaSet::size() const noexcept { return state_->size; }
+Strategy* ReplicaSet::strategy() const noexcept { return state_->strategy; }
+void ReplicaSet::set_strategy(Strategy* strategy) noexcept { state_->strategy = strategy; }
+const std::vector<LogicalDevice>& ReplicaSet::devices() const noexcept { return state_->devices; }
+c10::Device ReplicaSet::torch_device(int replica) const { return state_->torch_devices.at(static_cast<std::size_t>(replica)); }
+const ReplicaSetOptions& ReplicaSet::options() const noexcept { return state_->options; }
+int ReplicaSet::intra_op_threads() const noexcept { return state_->threads_each; }
+Group& ReplicaSet::group(int replica) { return state_->hub.group(replica); }
+std::uint64_t ReplicaSet::runs() const noexcept { return state_->runs.load(std::memory_order_relaxed); }
+
+void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
+  State& s = *state_;
+  if (internal::current_mode().context != nullptr && internal::current_mode().replicas == this)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "run() was called inside run(): it needs cross-replica context; call it outside, or inside merge_call()");
+  const bool is_nested = s.turn_owner.load() == std::this_thread::get_id();
+  std::unique_lock<std::timed_mutex> turn;
+  if (!is_nested) {
+    s.take_turn();
+    turn = std::unique_lock(s.turn, std::adopt_lock);
+  }
+  s.runs.fetch_add(1, std::memory_order_relaxed);
+
+  Job job{body, at::ThreadLocalState()};
+  job.remaining.store(s.size);
+  for (int replica = 1; replica < s.size; ++replica) {
+    auto& mailbox = s.mailboxes[static_cast<std::size_t>(replica)];
+    mailbox.job.store(&job, std::memory_order_release);
+    mailbox.gate.advance();
+  }
+  {
+    const IntraOpThreads threads(s.size == 1 && s.options.intra_op_threads == 0 ? at::get_num_threads() : s.threads_each);
+    s.execute(0, job);
+  }
+  while (true) {
+    const auto seen = s.done.value();
+    if (job.remaining.load(std::memory_order_acquire) == 0) break;
+    if (!s.done.wait_briefly(seen)) s.done.wait(seen, Deadline::after(kIdleWait));
+  }
+  s.rendezvous.reset();
+  if (!is_nested) s.turn_owner.store(std::thread::id());
+  if (!job.errors.has_error()) return;
+  {
+    const std::lock_guard lock(s.callbacks_mu);
+    for (const auto& weak : s.callbacks)
+      if (const auto callback = weak.lock()) (*callback)();
+  }
+  job.errors.rethrow_if_any();
+}
+
+void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, MergeBody body) {
+  State& s = *state_;
+  const int replica = context.local_replica_id();
+  s.records[static_cast<std::size_t>(replica)] = mine;
+  const auto seen = s.released.load(std::memory_order_acquire);
+  s.rendezvous.meet(replica, name);
+  if (replica == 0) {
+    try {
+      const internal::ModeGuard mode({this, nullptr});
+      body(s.records);
+    } catch (...) {
+      s.rendezvous.abort(str("the function of ", name, " failed on replica 0"));
+      s.wake_all();
+      throw;
+    }
+    s.released.fetch_add(1, std::memory_order_release);
+    s.wake_all();
+    return;
+  }
+  s.serve(replica, [&] { return s.released.load(std::memory_order_acquire) != seen || s.rendezvous.is_broken(); });
+  if (s.released.load(std::memory_order_acquire) == seen)
+    throw Error(ErrorCode::kAborted, str("the function of ", name, " failed on replica 0"));
+}
+
+std::shared_ptr<void> ReplicaSet::on_failed_run(std::function<void()> callback) {
+  auto shared = std::make_shared<std::function<void()>>(std::move(callback));
+  const std::lock_guard lock(state_->callbacks_mu);
+  std::erase_if(state_->callbacks, [](const auto& weak) { return weak.expired(); });
+  state_->callbacks.push_back(shared);
+  return shared;
+}
+
+at::Tensor ReplicaSet::generator_state(int replica) const {
+  return state_->generators.at(static_cast<std::size_t>(replica)).get_state();
+}
+
+void ReplicaSet::set_generator_state(int replica, const at::Tensor& state) {
+  state_->generators.at(static_cast<std::size_t>(replica)).set_state(state);
+}
+
+void ReplicaSet::manual_seed(std::uint64_t seed) {
+  for (int replica = 0; replica < size(); ++replica)
+    internal::seed_generator(state_->generators[static_cast<std::size_t>(replica)], seed, replica);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/collective/communication_options.h"
+#include "lockstep/collective/group.h"
+#include "lockstep/device/devices.h"
+#include "lockstep/fwd.h"
+#include "lockstep/replica/function_ref.h"
+
+namespace lockstep {
+
+struct ReplicaSetOptions {
+  CommunicationOptions communication = {};
+  // Cores that LibTorch may use inside one replica's operations; 0: the process's cores divided by the replicas.
+  int intra_op_threads = 0;
+  // The replicas' random generators start from this seed and their replica id.
+  std::uint64_t seed = 0;
+};
+
+// The replicas of one strategy in this process: their devices, threads, random generators and meeting points.
+//
+// Note [replica threads]
+// 1. Replica 0 runs on the thread that calls run(); replicas 1.. have a persistent thread each ("lockstep:replicaK"),
+//    which waits for a job in its mailbox. Handing over costs well under a microsecond while the threads are warm.
+// 2. Every replica runs with the caller's LibTorch settings (grad mode, autocast, ...), its own intra-op threads, its
+//    device, its ReplicaContext on top of the mode stack and its own random generator.
+// 3. An exception in one replica breaks the rendezvous, so that all others fail at their next meeting point. run()
+//    returns when all have stopped, throws the first error with the others attached, and the set is usable again.
+// 4. In merge() everybody meets; then replica 0's thread runs the function in cross-replica context while the others
+//    stay in their mailbox loop, where a run() made by that function reaches them.
+class ReplicaSet {
+ public:
+  ReplicaSet(Strategy* strategy, std::vector<LogicalDevice> devices, const ReplicaSetOptions& options);
+  ~ReplicaSet();
+  ReplicaSet(const ReplicaSet&) = delete;
+  ReplicaSet& operator=(const ReplicaSet&) = delete;
+
+  int size() const noexcept;
+  Strategy* strategy() const noexcept;
+  void set_strategy(Strategy* strategy) noexcept;  // for the default strategy, whose replica is older than it
+  const std::vector<LogicalDevice>& devices() const noexcept;
+  c10::Device torch_device(int replica) const;
+  const ReplicaSetOptions& options() const noexcept;
+  int intra_op_threads() const noexcept;
+
+  // Runs `body` once in every replica, at the same time, and returns when all are done. The caller must not be inside
+  // one of this set's replicas; calls from several threads take turns. Throws what the first failing replica threw.
+  void run(FunctionRef<void(ReplicaContext&)> body);
+
+  // Called by every replica inside run(): `body` runs once, on replica 0's thread, with what every replica gave as
+  // `mine`, while all others wait. `name` must be a literal.
+  using MergeBody = FunctionRef<void(std::span<void* const>)>;
+  void merge(ReplicaContext& context, const char* name, void* mine, MergeBody body);
+
+  // Replica r's end of the group of all replicas; only inside run().
+  Group& group(int replica);
+
+  // Called after a run() that failed, when no replica is running. The token keeps the registration alive.
+  std::shared_ptr<void> on_failed_run(std::function<void()> callback);
+
+  // How many run() calls have begun; changes tell that replicas may have changed their state.
+  std::uint64_t runs() const noexcept;
+
+  // The state of replica r's generator, a byte tensor, for checkpoints and for reproducing a run.
+  at::Tensor generator_state(int replica) const;
+  void set_generator_state(int replica, const at::Tensor& state);
+  // Every replica's generator restarts from `seed` and its replica id.
+  void manual_seed(std::uint64_t seed);
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

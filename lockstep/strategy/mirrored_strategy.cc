@@ -1,0 +1,72 @@
+#include "lockstep/strategy/mirrored_strategy.h"
+
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/device/allocator.h"
+#include "lockstep/device/blas.h"
+#include "lockstep/device/device_spec.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> devices_to_use(const std::vector<std::string>& named) {
+  if (!named.empty()) return named;
+  const auto gpus = list_logical_devices("GPU");
+  return gpus.empty() ? list_logical_devices("CPU") : gpus;
+}
+
+void require_local(const std::string& name) {
+  const auto spec = DeviceSpec::parse(name);
+  if (!spec.job || *spec.job == "localhost") return;
+  if (!spec.task)
+    throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' of job '", *spec.job,
+                                                 "' has no task; and MirroredStrategy uses only this machine's devices"));
+  throw Error(ErrorCode::kInvalidArgument,
+              str("MirroredStrategy: device '", name, "' belongs to job '", *spec.job, "', not to this process; use "
+                  "MultiWorkerMirroredStrategy to train on several machines"));
+}
+
+std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int replicas_per_device) {
+  if (replicas_per_device < 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("MirroredStrategy: replicas_per_device is ", replicas_per_device, "; it must be at least 1"));
+  std::vector<LogicalDevice> devices;
+  std::set<std::string> seen;
+  for (const auto& name : devices_to_use(named)) {
+    require_local(name);
+    const auto device = find_logical_device(name);
+    if (!seen.insert(device.name).second)
+      throw Error(ErrorCode::kInvalidArgument,
+                  str("MirroredStrategy: device '", name, "' (", device.name, ") is named twice; name each device once, and use "
+                      "replicas_per_device to put several replicas on one"));
+    devices.insert(devices.end(), static_cast<std::size_t>(replicas_per_device), device);
+  }
+  return devices;
+}
+
+ReplicaSetOptions replica_options(const MirroredOptions& options) {
+  options.communication.validate();
+  return {options.communication, options.intra_op_threads, options.seed};
+}
+
+}  // namespace
+
+MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const MirroredOptions& options)
+    : Strategy(resolve(devices, options.replicas_per_device), replica_options(options),
+               options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
+  std::vector<std::string> names;
+  for (const auto& device : replicas().devices()) names.push_back(device.name);
+  log_info(str("MirroredStrategy: ", names.size(), " replicas on ", join(", ", names), ", ", replicas().intra_op_threads(),
+               " intra-op threads each"));
+  log_once(LogLevel::kInfo, cross_device_ops().explain(names));
+  const bool is_on_cpu = replicas().torch_device(0).is_cpu();
+  if (is_on_cpu) warn_about_slow_blas();
+  if (is_on_cpu && names.size() > 1 && options.freed_memory == FreedMemory::kKeep) keep_freed_memory();
+}
+
+}  // namespace lockstep

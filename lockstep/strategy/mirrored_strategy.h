@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/strategy/strategy.h"
+
+namespace lockstep {
+
+// What glibc's allocator does with the memory of freed tensors.
+enum class FreedMemory {
+  kKeep,    // kept for the next step: convolutions in replica threads become up to 1.8 times faster (CPU devices only)
+  kReturn,  // given back to the system, as the process had it
+};
+
+struct MirroredOptions {
+  // How values are combined outside run(); null: chosen by the devices.
+  std::shared_ptr<const CrossDeviceOps> cross_device_ops = nullptr;
+  CommunicationOptions communication = {};
+  // Several replicas may share every named device: the same training on fewer devices.
+  int replicas_per_device = 1;
+  // Cores that LibTorch may use inside one replica's operations; 0: the process's cores divided by the replicas.
+  // Sums inside an operation depend on it: set it to get the same bits on a machine with other cores.
+  int intra_op_threads = 0;
+  // Seed of the replicas' random generators (dropout, ...).
+  std::uint64_t seed = 0;
+  FreedMemory freed_memory = FreedMemory::kKeep;
+};
+
+// Synchronous training on the devices of this machine: every variable is mirrored on every replica, every replica works
+// on its part of the global batch, and gradients are summed over all replicas in a fixed order.
+//
+//   lockstep::MirroredStrategy strategy({"CPU:0", "CPU:1"});
+class MirroredStrategy : public Strategy {
+ public:
+  // No devices: every GPU, or all logical CPUs when there is none. Throws kInvalidArgument for a device that does not
+  // exist, is named twice, or belongs to another machine.
+  explicit MirroredStrategy(const std::vector<std::string>& devices = {}, const MirroredOptions& options = {});
+
+  std::string name() const override { return "MirroredStrategy"; }
+};
+
+}  // namespace lockstep

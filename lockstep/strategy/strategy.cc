@@ -1,0 +1,196 @@
+#include "lockstep/strategy/strategy.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/strategy/default_strategy.h"
+#include "lockstep/strategy/strategy_extended.h"
+
+namespace lockstep {
+namespace {
+
+// Checks and normalises the axes of one replica's tensor.
+std::vector<std::int64_t> axes_of(const Axis& axis, const at::Tensor& value) {
+  std::vector<std::int64_t> axes;
+  for (const auto a : axis.axes()) {
+    if (a < -value.dim() || a >= value.dim())
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("reduce: axis ", a, " does not exist in a value of shape ", value.sizes(), "; it must be in [",
+                                -value.dim(), ", ", value.dim(), ")"));
+    axes.push_back(a < 0 ? a + value.dim() : a);
+  }
+  return axes;
+}
+
+at::Tensor sum_over(const at::Tensor& value, const std::vector<std::int64_t>& axes) {
+  // Without the dtype LibTorch would widen integers; no axes would mean all of them.
+  return axes.empty() ? value : at::sum(value, axes, /*keepdim=*/false, value.scalar_type());
+}
+
+}  // namespace
+
+Strategy::Strategy(std::vector<LogicalDevice> devices, const ReplicaSetOptions& options,
+                   std::shared_ptr<const CrossDeviceOps> cross_device_ops)
+    : owned_(std::make_unique<ReplicaSet>(this, std::move(devices), options)),
+      replicas_(owned_.get()),
+      cross_device_ops_(std::move(cross_device_ops)),
+      extended_(std::make_unique<StrategyExtended>(*this)) {}
+
+Strategy::Strategy(ReplicaSet& borrowed)
+    : replicas_(&borrowed),
+      cross_device_ops_(default_cross_device_ops()),
+      extended_(std::make_unique<StrategyExtended>(*this)) {}
+
+Strategy::~Strategy() {
+  // A scope that outlives its strategy would leave a dangling mode on the thread.
+  if (internal::current_mode().replicas == replicas_ && !is_default())
+    log(LogLevel::kError, "a strategy is destroyed inside its own scope(); let the scope end first");
+}
+
+int Strategy::num_replicas_in_sync() const { return replicas_->size(); }
+StrategyExtended& Strategy::extended() { return *extended_; }
+bool Strategy::is_default() const { return replicas_ == &internal::default_replicas(); }
+
+Scope Strategy::scope() {
+  Scope scope;
+  if (is_default()) {
+    if (has_strategy())
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "the default strategy's scope() was called inside another strategy; strategies' scopes must not be nested");
+    scope.default_scope_ = std::make_unique<internal::DefaultScope>();
+    return scope;
+  }
+  if (has_strategy()) require_cross_replica_or_default("scope");
+  else scope.mode_ = std::make_unique<internal::ModeGuard>(internal::Mode{replicas_, nullptr});
+  return scope;
+}
+
+void Strategy::require_cross_replica_or_default(const char* what) const {
+  const auto mode = internal::current_mode();
+  if (mode.replicas == nullptr || mode.replicas == &internal::default_replicas()) {
+    if (mode.context == nullptr || is_default() || mode.replicas == nullptr) return;
+  }
+  const bool is_other_default = mode.replicas == &internal::default_replicas();
+  if (mode.replicas != replicas_ && !is_other_default) internal::throw_mixed_strategies(str(what, "() of ", name()).c_str());
+  if (mode.context != nullptr && !is_default())
+    throw Error(ErrorCode::kFailedPrecondition,
+                str(what, "() was called inside a replica; it needs cross-replica context: call it outside run(), or inside "
+                    "get_replica_context()->merge_call()"));
+}
+
+void Strategy::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
+  require_cross_replica_or_default("run");
+  if (!is_default()) return replicas_->run(body);
+  ReplicaContext context(*replicas_, 0);
+  const internal::ModeGuard mode({replicas_, &context});
+  body(context);
+}
+
+at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis) {
+  if (!axis.is_given()) {
+    if (is_default()) return values[0];
+    return cross_device_ops_->reduce(op, values);
+  }
+  std::vector<at::Tensor> sums;
+  std::int64_t count = 0;
+  for (const auto& value : values) {
+    const auto axes = axes_of(axis, value);
+    std::int64_t elements = 1;
+    for (const auto a : axes) elements *= value.size(a);
+    count += elements;
+    sums.push_back(sum_over(value, axes));
+  }
+  const auto sum = cross_device_ops_->reduce(ReduceOp::kSum, sums);
+  return op == ReduceOp::kSum ? sum : mean_of_sum(sum, count);
+}
+
+IndexedSlices Strategy::reduce_slices(ReduceOp op, std::vector<IndexedSlices> values) {
+  for (const auto& value : values) value.validate();
+  auto all = concatenate(values);
+  if (op == ReduceOp::kMean) all.values = mean_of_sum(all.values, static_cast<std::int64_t>(values.size()));
+  return all;
+}
+
+at::Tensor Strategy::reduce(ReduceOpArg op, const at::Tensor& value, const Axis& axis) {
+  require_cross_replica_or_default("reduce");
+  if (axis.is_given()) return reduce_leaf(op, std::vector<at::Tensor>(replicas_->size(), value), axis);
+  const bool is_zero = value.dim() == 0 && value.item<double>() == 0;
+  if (op == ReduceOp::kSum && num_replicas_in_sync() > 1 && !is_zero)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("reduce: a value that is not distributed (", value.sizes(), " ", value.scalar_type(),
+                              ") has no sum over ", num_replicas_in_sync(), " replicas; give what run() returned, or use MEAN"));
+  return value;
+}
+
+double Strategy::reduce(ReduceOpArg op, double value) {
+  return reduce(op, at::scalar_tensor(value, at::kDouble)).item<double>();
+}
+
+at::Tensor Strategy::reduce(ReduceOpArg op, const Variable& value) {
+  if (value.synchronization() == VariableSynchronization::kOnRead || !value.is_distributed())
+    return reduce(op, PerReplica<at::Tensor>(value.components()));
+  return reduce(op, Mirrored<at::Tensor>(value.components()));
+}
+
+at::Tensor Strategy::gather(const PerReplica<IndexedSlices>& value, std::int64_t axis) {
+  std::vector<at::Tensor> dense;
+  for (const auto& slices : value) dense.push_back(to_dense(slices));
+  return gather(PerReplica<at::Tensor>(std::move(dense)), axis);
+}
+
+at::Tensor Strategy::gather(const at::Tensor& value, std::int64_t) {
+  require_cross_replica_or_default("gather");
+  return value;
+}
+
+DistributedDataset Strategy::experimental_distribute_dataset(const data::Dataset& dataset, const InputOptions& options) {
+  return DistributedDataset::from_dataset(*replicas_, dataset, options);
+}
+
+DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFn& dataset_fn, const InputOptions& options) {
+  return DistributedDataset::from_function(*replicas_, dataset_fn, options);
+}
+
+data::Dataset Strategy::experimental_make_numpy_dataset(const std::vector<at::Tensor>& arrays) {
+  require_cross_replica_or_default("experimental_make_numpy_dataset");
+  return data::Dataset::from_tensor_slices(data::Element(arrays));
+}
+
+Strategy& get_strategy() {
+  const auto* replicas = internal::current_mode().replicas;
+  if (replicas == nullptr || replicas == &internal::default_replicas()) return default_strategy();
+  return *replicas->strategy();
+}
+
+bool has_strategy() noexcept {
+  const auto* replicas = internal::current_mode().replicas;
+  return replicas != nullptr && replicas != &internal::default_replicas();
+}
+
+void experimental_set_strategy(Strategy* strategy) {
+  thread_local std::unique_ptr<Scope> t_scope;
+  t_scope.reset();
+  if (has_strategy())
+    throw Error(ErrorCode::kFailedPrecondition,
+                "experimental_set_strategy was called inside a strategy's scope(); call it outside every scope");
+  if (strategy != nullptr) t_scope = std::make_unique<Scope>(strategy->scope());
+}
+
+namespace internal {
+
+void require_same_structure(const std::vector<LeafList>& leaves) {
+  if (leaves.empty()) throw Error(ErrorCode::kInvalidArgument, "a per-replica value without components cannot be combined");
+  for (std::size_t r = 1; r < leaves.size(); ++r) {
+    if (leaves[r].branches == leaves[0].branches && leaves[r].dense.size() == leaves[0].dense.size() &&
+        leaves[r].sparse.size() == leaves[0].sparse.size())
+      continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                str("replica 0 and replica ", r, " gave structures that differ (", join(", ", leaves[0].branches), " and ",
+                    join(", ", leaves[r].branches), "); every replica must give the same lengths and keys"));
+  }
+}
+
+}  // namespace internal
+}  // namespace lockstep

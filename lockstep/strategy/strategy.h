@@ -1,0 +1,145 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/collective/cross_device_ops.h"
+#include "lockstep/collective/reduce_op.h"
+#include "lockstep/collective/reduce_values.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/distributed_dataset.h"
+#include "lockstep/data/element.h"
+#include "lockstep/fwd.h"
+#include "lockstep/replica/distributed_values.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/replica/replica_set.h"
+#include "lockstep/strategy/axis.h"
+#include "lockstep/strategy/call.h"
+#include "lockstep/strategy/scope.h"
+#include "lockstep/variable/variable.h"
+
+namespace lockstep {
+
+class ClusterResolver;
+
+// State and computation distributed over a set of devices: the thing a program makes one of, and asks for everything.
+//
+// Methods that need cross-replica context may be called outside every scope or inside this strategy's; inside a
+// replica, or under another strategy, they throw kFailedPrecondition. Not copyable. Destroy it after everything made
+// in its scope.
+class Strategy {
+ public:
+  virtual ~Strategy();
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
+
+  // Over how many replicas gradients are aggregated.
+  int num_replicas_in_sync() const;
+  StrategyExtended& extended();
+  // Null for the strategies of one machine.
+  virtual const ClusterResolver* cluster_resolver() const { return nullptr; }
+  virtual std::string name() const = 0;
+
+  // Makes this strategy current: variables and models made while it lives are distributed.
+  Scope scope();
+
+  // Calls fn once in every replica, all at the same time, and returns when all are done: a PerReplica of the results,
+  // or nothing for void. PerReplica and Mirrored arguments (also inside tuples, vectors and maps) are replaced by the
+  // replica's component, others are passed to all. fn may take a ReplicaContext& first; a dataset element is passed
+  // whole, or unpacked into its tensors, as fn wants it. An exception of a replica stops the others at their next
+  // meeting point and is rethrown here; the strategy stays usable.
+  template <typename F, typename... Args>
+  auto run(F&& fn, const Args&... args);
+
+  // Combines a per-replica value into one. With an axis, also over that dimension of every replica's tensor; a mean
+  // then weighs elements, so that replicas with fewer rows count less. Structures are reduced leaf by leaf.
+  // A mean of integers is float64.
+  template <typename T>
+  T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axis& axis = {});
+  // All copies are equal already: a mean is the value, a sum is kInvalidArgument.
+  template <typename T>
+  T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axis& axis = {});
+  // A value that is not distributed: its mean is itself; its sum is only defined for one replica, or for 0.
+  at::Tensor reduce(ReduceOpArg op, const at::Tensor& value, const Axis& axis = {});
+  double reduce(ReduceOpArg op, double value);
+  // The components of a variable synchronised on read; a mirrored one counts as Mirrored.
+  at::Tensor reduce(ReduceOpArg op, const Variable& value);
+
+  // The replicas' tensors one after the other along `axis`, in replica order. A value that is not distributed is
+  // returned as it is. IndexedSlices are made dense first.
+  template <typename T>
+  T gather(const PerReplica<T>& value, std::int64_t axis);
+  at::Tensor gather(const PerReplica<IndexedSlices>& value, std::int64_t axis);
+  at::Tensor gather(const at::Tensor& value, std::int64_t axis);
+
+  // This process's components, in replica order; of anything else, the value itself.
+  template <typename T>
+  std::vector<T> experimental_local_results(const PerReplica<T>& value) const { return value.values(); }
+  template <typename T>
+  std::vector<T> experimental_local_results(const Mirrored<T>& value) const { return value.values(); }
+  template <typename T>
+  std::vector<T> experimental_local_results(const T& value) const { return {value}; }
+  std::vector<at::Tensor> experimental_local_results(const Variable& value) const { return value.components(); }
+
+  // Splits every global batch of `dataset` over the replicas. See DistributedDataset.
+  DistributedDataset experimental_distribute_dataset(const data::Dataset& dataset, const InputOptions& options = {});
+
+  // Calls dataset_fn once (once a replica with InputReplicationMode::kPerReplica); its batches are for one replica.
+  using DatasetFn = std::function<data::Dataset(const InputContext&)>;
+  DistributedDataset distribute_datasets_from_function(const DatasetFn& dataset_fn, const InputOptions& options = {});
+  // The older name.
+  DistributedDataset experimental_distribute_datasets_from_function(const DatasetFn& dataset_fn,
+                                                                    const InputOptions& options = {}) {
+    return distribute_datasets_from_function(dataset_fn, options);
+  }
+
+  // One value for each local replica: value_fn(ValueContext). Values stay where value_fn put them.
+  template <typename F>
+  auto experimental_distribute_values_from_function(F&& value_fn);
+
+  // A dataset of the tensors' rows.
+  data::Dataset experimental_make_numpy_dataset(const std::vector<at::Tensor>& arrays);
+
+  ReplicaSet& replicas() const { return *replicas_; }
+  const CrossDeviceOps& cross_device_ops() const { return *cross_device_ops_; }
+
+ protected:
+  Strategy(std::vector<LogicalDevice> devices, const ReplicaSetOptions& options,
+           std::shared_ptr<const CrossDeviceOps> cross_device_ops);
+  // For the default strategy, which borrows the process's default replica.
+  explicit Strategy(ReplicaSet& borrowed);
+
+ private:
+  friend class StrategyExtended;
+
+  // Throws kFailedPrecondition unless the caller is in cross-replica context of this strategy, or in no scope.
+  void require_cross_replica_or_default(const char* what) const;
+  bool is_default() const;
+  void run_replicas(FunctionRef<void(ReplicaContext&)> body);
+  at::Tensor reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis);
+  IndexedSlices reduce_slices(ReduceOp op, std::vector<IndexedSlices> values);
+
+  // Const after construction.
+  std::unique_ptr<ReplicaSet> owned_;
+  ReplicaSet* replicas_;
+  std::shared_ptr<const CrossDeviceOps> cross_device_ops_;
+  std::unique_ptr<StrategyExtended> extended_;
+};
+
+// The strategy that is current on this thread; the default strategy outside every scope.
+Strategy& get_strategy();
+// True inside a scope or a replica of a strategy that is not the default one.
+bool has_strategy() noexcept;
+// Makes `strategy` current on this thread until it is replaced or cleared with nullptr.
+// Throws kFailedPrecondition inside a scope.
+void experimental_set_strategy(Strategy* strategy);
+
+}  // namespace lockstep
+
+#include "lockstep/strategy/strategy_inl.h"

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/collective/reduce_op.h"
+#include "lockstep/fwd.h"
+#include "lockstep/variable/module_replicas.h"
+
+namespace lockstep {
+
+struct GradientOptions {
+  // SUM: the loss is divided by the global batch (compute_average_loss). MEAN: every replica's loss is its own mean,
+  // and replicas count equally whatever their part of the batch.
+  ReduceOp reduce = ReduceOp::kSum;
+  // Buckets are summed while backward() still runs. Off: all at step().
+  bool overlap = true;
+  std::int64_t bucket_bytes = 1 << 20;
+};
+
+// Brings a mirrored model's gradients together: hooks fill buckets while backward() runs, buckets are summed as soon as
+// all replicas have filled them, synchronize() waits for the rest. Afterwards every replica's parameters have the same
+// gradients, bit for bit. See Note [bucket exchange] and Note [gradient step].
+class GradientReducer {
+ public:
+  GradientReducer(std::shared_ptr<ModuleReplicas> model, const GradientOptions& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  // Called by every replica after its backward(). Throws kFailedPrecondition outside run().
+  void synchronize();
+  bool is_synchronized() const;
+
+  // The gradients have been used: the next backward() starts anew.
+  void end_step();
+  // Drops what has been accumulated.
+  void discard();
+
+  // While depth > 0 on a replica, its backward() only accumulates.
+  void enter_no_sync();
+  void exit_no_sync();
+
+  // Parameters that no backward() has reached yet, by name.
+  std::vector<std::string> unused_parameters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

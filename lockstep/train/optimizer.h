@@ -1,0 +1,95 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/fwd.h"
+#include "lockstep/train/gradient_reducer.h"
+#include "lockstep/variable/mirrored.h"
+
+namespace lockstep {
+
+struct OptimizerOptions {
+  GradientOptions gradients = {};
+  // After the sum over the replicas, gradients are scaled down so that their norm over all parameters is at most this.
+  std::optional<double> clip_global_norm = std::nullopt;
+};
+
+// One LibTorch optimizer for each replica's copy of a model, stepped together on the same gradients. A handle.
+//
+//   loss.backward();
+//   optimizer.step();   // inside run()
+class Optimizer {
+ public:
+  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(torch::nn::Module&, std::vector<at::Tensor>)>;
+  Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options);
+
+  // Inside run(), in every replica: brings the gradients together, clips them, steps, and forgets them. Without a
+  // strategy: a plain step. Throws kFailedPrecondition in cross-replica context.
+  void step();
+
+  // Only brings the gradients together, so that they can be looked at or changed before step(). Once a step.
+  void synchronize();
+
+  // Drops the gradients accumulated so far. step() does it too: calling it is allowed and not needed.
+  void zero_grad();
+
+  // While it lives, this replica's backward() calls only accumulate: for all but the last batch of a step.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(std::shared_ptr<GradientReducer> reducer);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    std::shared_ptr<GradientReducer> reducer_;
+  };
+  NoSync no_sync() { return NoSync(reducer_); }
+
+  // The current replica's LibTorch optimizer (outside run(), replica 0's), and all of them.
+  torch::optim::Optimizer& local() const;
+  const std::vector<std::shared_ptr<torch::optim::Optimizer>>& all() const noexcept { return optimizers_; }
+
+  // For every replica and parameter group. Outside run(), or in every replica.
+  void set_learning_rate(double learning_rate);
+  double learning_rate() const;
+
+  // The norm of all gradients together, before clipping, of the last step() that clipped.
+  double global_norm() const;
+
+  // Names of parameters that no loss has reached since the first step.
+  std::vector<std::string> unused_parameters() const { return reducer_->unused_parameters(); }
+
+ private:
+  struct ReplicaState;
+
+  void clip(std::size_t replica);
+
+  // Const after construction.
+  std::shared_ptr<ModuleReplicas> model_;
+  OptimizerOptions options_;
+  std::shared_ptr<GradientReducer> reducer_;
+  std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers_;
+
+  // [r] used only by replica r.
+  std::shared_ptr<std::vector<double>> norms_;
+};
+
+// An X (torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop, ...) over all parameters of a mirrored model.
+// `x_options` is what X takes: a learning rate, or torch::optim::XOptions.
+template <typename X, typename M, typename XOptions>
+Optimizer optimizer(const MirroredModule<M>& model, const XOptions& x_options, const OptimizerOptions& options = {}) {
+  return Optimizer(
+      model.replicas(),
+      [&](torch::nn::Module&, std::vector<at::Tensor> parameters) -> std::unique_ptr<torch::optim::Optimizer> {
+        return std::make_unique<X>(std::move(parameters), x_options);
+      },
+      options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+#include "lockstep/variable/module_replicas.h"
+
+#include <torch/torch.h>
+
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/reduce_values.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/variable/gradient_hooks.h"
+
+namespace lockstep {
+namespace {
+
+bool shares_tensors(const torch::nn::Module& a, const torch::nn::Module& b) {
+  std::set<const void*> seen;
+  for (const auto& parameter : a.parameters()) seen.insert(parameter.unsafeGetTensorImpl());
+  for (const auto& parameter : b.parameters())
+    if (seen.count(parameter.unsafeGetTensorImpl()) > 0) return true;
+  return false;
+}
+
+std::shared_ptr<torch::nn::Module> clone_of(const torch::nn::Module& module) {
+  try {
+    return module.clone();
+  } catch (const c10::Error&) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str("mirrored: ", module.name(), " was given submodules that every copy would share, and it has no clone(); use "
+                    "mirrored_from([] { return <a new module>; }), which is called once a replica"));
+  }
+}
+
+// Copies by name; both must list the same tensors.
+void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
+                  const torch::OrderedDict<std::string, at::Tensor>& to, const std::string& module) {
+  bool is_equal = from.size() == to.size();
+  for (std::size_t i = 0; is_equal && i < from.size(); ++i)
+    is_equal = from[i].key() == to[i].key() && from[i].value().sizes() == to[i].value().sizes();
+  if (!is_equal)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("mirrored: two copies of ", module, " have different parameters or buffers; its constructor must make the "
+                    "same module every time"));
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (from[i].value().defined()) to[i].value().copy_(from[i].value());
+}
+
+}  // namespace
+
+// Notices a training loop that never brings the replicas' gradients together (a plain LibTorch optimizer inside run()).
+class ModuleReplicas::GradientWatch {
+ public:
+  GradientWatch(const ModuleReplicas& owner) {
+    for (std::size_t replica = 0; replica < owner.size(); ++replica) {
+      for (const auto& [name, parameter] : owner.named_parameters(replica)) {
+        if (!parameter.requires_grad()) continue;
+        hooks_.push_back(internal::on_gradient_ready(parameter, [this, &owner, replica] { note_gradient(owner, replica); }));
+        break;
+      }
+    }
+    counts_ = std::make_unique<Count[]>(owner.size());
+  }
+
+  void note_synchronized(std::size_t replica) { counts_[replica].unsynchronized_runs = 0; }
+
+ private:
+  struct alignas(64) Count {
+    std::uint64_t last_run = 0;
+    int unsynchronized_runs = 0;
+  };
+
+  void note_gradient(const ModuleReplicas& owner, std::size_t replica) {
+    const auto mode = internal::current_mode();
+    if (mode.replicas == nullptr || mode.context == nullptr) return;
+    Count& count = counts_[replica];
+    if (count.last_run == mode.replicas->runs()) return;
+    count.last_run = mode.replicas->runs();
+    if (++count.unsynchronized_runs == kRunsBeforeWarning)
+      log_once(LogLevel::kWarning,
+               str("gradients of ", owner.name(), " were computed in ", kRunsBeforeWarning, " run() calls and never brought "
+                   "together: the replicas train apart. Step with lockstep::optimizer<...>(model, ...), or call its "
+                   "synchronize(); accumulate gradients under its no_sync()"));
+  }
+
+  static constexpr int kRunsBeforeWarning = 3;
+
+  std::vector<std::shared_ptr<void>> hooks_;
+  std::unique_ptr<Count[]> counts_;  // [r] used only on replica r's thread
+};
+
+ModuleReplicas::ModuleReplicas(const Factory& make) {
+  const auto mode = internal::current_mode();
+  replicas_ = mode.replicas == &internal::default_replicas() ? nullptr : mode.replicas;
+  if (replicas_ != nullptr && mode.context != nullptr)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "mirrored() was called inside a replica, where every replica would make a model of its own; call it in scope()");
+  modules_.push_back(make());
+  name_ = modules_[0]->name();
+  if (replicas_ == nullptr) return;
+
+  auto generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
+  const auto state = generator.get_state();
+  for (int replica = 1; replica < replicas_->size(); ++replica) {
+    auto module = make();
+    if (shares_tensors(*modules_[0], *module)) module = clone_of(*modules_[0]);
+    modules_.push_back(std::move(module));
+  }
+  generator.set_state(state);
+  for (std::size_t replica = 0; replica < size(); ++replica) {
+    modules_[replica]->to(replicas_->torch_device(static_cast<int>(replica)));
+    if (replica > 0) copy_from_first(replica);
+  }
+  synchronized_at_run_ = replicas_->runs();
+  if (size() > 1) watch_ = std::make_unique<GradientWatch>(*this);
+}
+
+ModuleReplicas::~ModuleReplicas() = default;
+
+void ModuleReplicas::copy_from_first(std::size_t replica) const {
+  copy_tensors(modules_[0]->named_parameters(), modules_[replica]->named_parameters(), name_);
+  copy_tensors(modules_[0]->named_buffers(), modules_[replica]->named_buffers(), name_);
+}
+
+std::size_t ModuleReplicas::index_here() const {
+  const auto mode = internal::current_mode();
+  if (replicas_ == nullptr) {
+    if (mode.context != nullptr && mode.replicas != &internal::default_replicas())
+      throw Error(ErrorCode::kFailedPrecondition,
+                  str("the model ", name_, " was made outside the strategy's scope() and is used inside a replica, where all "
+                      "replicas would train the one copy; call mirrored() inside scope()"));
+    return 0;
+  }
+  if (mode.context != nullptr && mode.replicas == replicas_) return static_cast<std::size_t>(mode.context->local_replica_id());
+  if (mode.replicas == &internal::default_replicas()) return 0;
+  const int replica = internal::local_replica_of(replicas_, name_.c_str());
+  return replica < 0 ? 0 : static_cast<std::size_t>(replica);
+}
+
+const std::shared_ptr<torch::nn::Module>& ModuleReplicas::here() const {
+  const auto index = index_here();
+  if (internal::current_mode().context == nullptr) synchronize_buffers();
+  return modules_[index];
+}
+
+void ModuleReplicas::train(bool on) const {
+  if (internal::current_mode().context != nullptr) return here()->train(on);
+  for (const auto& module : modules_) module->train(on);
+}
+
+ModuleReplicas::NamedTensors ModuleReplicas::named_parameters(std::size_t replica) const {
+  NamedTensors parameters;
+  std::set<const void*> seen;
+  for (const auto& item : modules_.at(replica)->named_parameters())
+    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+      parameters.emplace_back(item.key(), item.value());
+  return parameters;
+}
+
+void ModuleReplicas::synchronize_buffers() const {
+  if (replicas_ == nullptr || replicas_->runs() == synchronized_at_run_) return;
+  synchronized_at_run_ = replicas_->runs();
+  if (size() == 1) return;
+  const at::NoGradGuard no_grad;
+  std::vector<torch::OrderedDict<std::string, at::Tensor>> buffers;
+  for (const auto& module : modules_) buffers.push_back(module->named_buffers());
+  for (std::size_t k = 0; k < buffers[0].size(); ++k) {
+    std::vector<at::Tensor> copies;
+    for (auto& list : buffers) copies.push_back(list[k].value());
+    if (!copies[0].defined()) continue;
+    const auto value = copies[0].is_floating_point() ? reduce_values(ReduceOp::kMean, copies) : copies[0].clone();
+    for (auto& copy : copies) copy.copy_(value);
+  }
+}
+
+void ModuleReplicas::note_synchronized(std::size_t replica) const {
+  if (watch_) watch_->note_synchronized(replica);
+}
+
+}  // namespace lockstep

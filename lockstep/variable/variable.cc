@@ -1,0 +1,175 @@
+#include "lockstep/variable/variable.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/reduce_values.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/variable/variable_state.h"
+
+namespace lockstep {
+namespace {
+
+// What one replica brings to an aggregated write.
+struct Offer {
+  const at::Tensor* value;
+  bool is_literal;
+};
+
+// The value that all components get, from what the replicas brought.
+at::Tensor combine(const Variable::State& state, const char* what, std::span<void* const> offers) {
+  const auto offer = [&](std::size_t replica) -> const Offer& { return *static_cast<Offer*>(offers[replica]); };
+  if (state.aggregation == VariableAggregation::kOnlyFirstReplica || offers.size() == 1) return *offer(0).value;
+  if (offer(0).is_literal) {
+    if (state.aggregation == VariableAggregation::kMean) return *offer(0).value;
+    throw Error(ErrorCode::kInvalidArgument,
+                str(what, " on variable '", state.name, "' in a replica: a plain number (", offer(0).value->item<double>(),
+                    ") cannot be reduced with SUM, which needs one value from each replica; give a tensor, or use MEAN or "
+                    "ONLY_FIRST_REPLICA"));
+  }
+  std::vector<at::Tensor> values;
+  for (std::size_t replica = 0; replica < offers.size(); ++replica) values.push_back(*offer(replica).value);
+  return reduce_values(state.aggregation == VariableAggregation::kSum ? ReduceOp::kSum : ReduceOp::kMean, values);
+}
+
+}  // namespace
+
+at::Tensor Variable::State::aggregate() const {
+  const at::NoGradGuard no_grad;
+  switch (aggregation) {
+    case VariableAggregation::kSum: return reduce_values(ReduceOp::kSum, components).clone();
+    case VariableAggregation::kMean: return reduce_values(ReduceOp::kMean, components).clone();
+    case VariableAggregation::kOnlyFirstReplica: return components[0].detach().clone();
+    case VariableAggregation::kNone: break;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              str("variable '", name, "' is synchronised on read with aggregation NONE: it has no single value across replicas; "
+                  "read it inside run(), or give it SUM, MEAN or ONLY_FIRST_REPLICA"));
+}
+
+const std::string& Variable::name() const { return state_->name; }
+bool Variable::trainable() const { return state_->trainable; }
+VariableSynchronization Variable::synchronization() const { return state_->synchronization; }
+VariableAggregation Variable::aggregation() const { return state_->aggregation; }
+std::size_t Variable::size() const { return state_->components.size(); }
+const std::vector<at::Tensor>& Variable::components() const { return state_->components; }
+bool Variable::is_distributed() const { return state_->replicas != nullptr; }
+ReplicaSet* Variable::replicas() const { return state_->replicas; }
+
+std::vector<std::string> Variable::component_names() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < size(); ++i) names.push_back(i == 0 ? name() : str(name(), "/replica_", i));
+  return names;
+}
+
+std::vector<std::string> Variable::devices() const {
+  std::vector<std::string> names;
+  if (state_->replicas == nullptr) return {find_logical_device("CPU:0").name};
+  for (const auto& device : state_->replicas->devices()) names.push_back(device.name);
+  return names;
+}
+
+// The component that the calling thread reads and writes, or -1 for "all of them".
+int Variable::here() const {
+  const auto mode = internal::current_mode();
+  if (state_->replicas != nullptr) {
+    if (mode.replicas == &internal::default_replicas()) return internal::current_update_replica();
+    return internal::local_replica_of(state_->replicas, str("variable '", name(), "'").c_str());
+  }
+  if (mode.context != nullptr && mode.replicas != &internal::default_replicas())
+    throw Error(ErrorCode::kFailedPrecondition,
+                str("variable '", name(), "' was made outside the strategy's scope() and is used inside a replica, where every "
+                    "replica would change the one copy; make it inside scope()"));
+  return 0;
+}
+
+at::Tensor Variable::value() const {
+  const int replica = here();
+  if (replica < 0 && state_->is_on_read()) return state_->aggregate();
+  return state_->components[static_cast<std::size_t>(std::max(replica, 0))];
+}
+
+at::Tensor Variable::read_value() const { return value().clone(); }
+
+Variable& Variable::assign(const at::Tensor& value) { return write(Write::kAssign, value, false); }
+Variable& Variable::assign_add(const at::Tensor& value) { return write(Write::kAdd, value, false); }
+Variable& Variable::assign_sub(const at::Tensor& value) { return write(Write::kSub, value, false); }
+Variable& Variable::assign(double value) { return write(Write::kAssign, at::scalar_tensor(value, at::kDouble), true); }
+Variable& Variable::assign_add(double value) { return write(Write::kAdd, at::scalar_tensor(value, at::kDouble), true); }
+Variable& Variable::assign_sub(double value) { return write(Write::kSub, at::scalar_tensor(value, at::kDouble), true); }
+
+Variable& Variable::assign(const Mirrored<at::Tensor>& value) {
+  const at::NoGradGuard no_grad;
+  const int replica = here();
+  if (replica >= 0) return assign(value[static_cast<std::size_t>(replica)]);
+  if (value.size() != size())
+    throw Error(ErrorCode::kInvalidArgument, str("assign to variable '", name(), "' of ", size(), " components: the value has ",
+                                                 value.size(), "; it must come from the same strategy"));
+  for (std::size_t i = 0; i < size(); ++i) state_->components[i].copy_(value[i]);
+  return *this;
+}
+
+Variable& Variable::assign(const Variable& value) {
+  if (here() < 0 && value.size() == size() && !value.state_->is_on_read())
+    return assign(Mirrored<at::Tensor>(value.components()));
+  return assign(value.value());
+}
+
+Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
+  const char* what = how == Write::kAssign ? "assign" : how == Write::kAdd ? "assign_add" : "assign_sub";
+  const at::NoGradGuard no_grad;
+  const auto& shape = state_->components[0].sizes();
+  if (!is_literal && value.sizes() != shape)
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, " to variable '", name(), "' of shape ", shape,
+                                                           ": the value has shape ", value.sizes(), "; they must be equal"));
+  const auto apply = [&](at::Tensor& component, const at::Tensor& given) {
+    const auto operand = given.detach().to(component.options());
+    if (how == Write::kAssign) component.copy_(operand);
+    else if (how == Write::kAdd) component.add_(operand);
+    else component.sub_(operand);
+  };
+  const auto apply_to_all = [&](const at::Tensor& given) {
+    for (auto& component : state_->components) apply(component, given);
+  };
+
+  const int replica = here();
+  ReplicaContext* context = internal::current_mode().context;
+  const bool is_aggregated = !state_->is_on_read() && state_->aggregation != VariableAggregation::kNone;
+  if (replica >= 0 && is_aggregated && context != nullptr && state_->replicas != nullptr) {
+    Offer mine{&value, is_literal};
+    state_->replicas->merge(*context, "a write to a variable", &mine,
+                            [&](std::span<void* const> offers) { apply_to_all(combine(*state_, what, offers)); });
+  } else if (replica >= 0) {
+    apply(state_->components[static_cast<std::size_t>(replica)], value);
+  } else if (state_->is_on_read() && state_->aggregation == VariableAggregation::kNone) {
+    state_->aggregate();  // throws: across replicas it has no value
+  } else if (state_->is_on_read() && state_->aggregation == VariableAggregation::kSum) {
+    if (how != Write::kAssign)
+      throw Error(ErrorCode::kInvalidArgument,
+                  str(what, " across replicas on variable '", name(), "', which is synchronised on read with SUM, would count the "
+                      "value once per replica; use assign(), or write inside run()"));
+    apply_to_all(value.to(at::kDouble) / static_cast<double>(size()));
+  } else {
+    apply_to_all(value);
+  }
+  return *this;
+}
+
+at::Tensor Variable::saved_value() const {
+  return state_->is_on_read() && state_->replicas != nullptr ? state_->aggregate() : state_->components[0].detach().clone();
+}
+
+void Variable::restore(const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  if (value.sizes() != state_->components[0].sizes())
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("restore of variable '", name(), "' of shape ", state_->components[0].sizes(),
+                              ": the saved value has shape ", value.sizes(), "; they must be equal"));
+  const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && size() > 1;
+  const auto part = is_divided ? value.to(at::kDouble) / static_cast<double>(size()) : value;
+  for (auto& component : state_->components) component.copy_(part);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+#include <ATen/ATen.h>
+
+#include <ostream>
+#include <regex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/variable/variable_state.h"
+
+namespace lockstep {
+namespace {
+
+thread_local int t_default_scopes = 0;
+
+void require_valid(const VariableOptions& options, const at::Tensor& initial) {
+  if (options.synchronization == VariableSynchronization::kNone)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("variable '", options.name, "': synchronization NONE is not supported under a strategy; use ON_READ for "
+                    "replica-local values, or ON_WRITE"));
+  if (options.aggregation == VariableAggregation::kMean && !initial.is_floating_point() && !initial.is_complex())
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("variable '", options.name, "' of dtype ", initial.scalar_type(),
+                              ": aggregation MEAN needs a floating point dtype; use SUM or ONLY_FIRST_REPLICA"));
+}
+
+std::shared_ptr<Variable::State> make_state(ReplicaSet* replicas, const at::Tensor& initial, const VariableOptions& options) {
+  if (replicas != nullptr) require_valid(options, initial);
+  auto state = std::make_shared<Variable::State>();
+  state->name = options.name.empty() ? "Variable" : options.name;
+  state->replicas = replicas;
+  state->synchronization = options.synchronization == VariableSynchronization::kAuto ? VariableSynchronization::kOnWrite
+                                                                                     : options.synchronization;
+  state->aggregation = options.aggregation;
+  state->trainable = options.trainable.value_or(!state->is_on_read());
+  const int count = replicas == nullptr ? 1 : replicas->size();
+  for (int replica = 0; replica < count; ++replica) {
+    const auto device = replicas == nullptr ? initial.device() : replicas->torch_device(replica);
+    auto component = initial.detach().to(device, initial.scalar_type(), false, /*copy=*/true).contiguous();
+    if (state->trainable && (component.is_floating_point() || component.is_complex())) component.requires_grad_();
+    state->components.push_back(component);
+  }
+  return state;
+}
+
+struct Request {
+  const std::function<at::Tensor()>* initializer;
+  const VariableOptions* options;
+  std::shared_ptr<Variable::State> made;
+};
+
+// All replicas ask for the variable; replica 0's request makes it for everybody.
+std::shared_ptr<Variable::State> make_in_replica(ReplicaContext& context, const std::function<at::Tensor()>& initializer,
+                                                 const VariableOptions& options) {
+  Request mine{&initializer, &options, nullptr};
+  context.replicas().merge(context, "the creation of a variable", &mine, [&](std::span<void* const> all) {
+    const auto wanted = internal::canonical_variable_name(options.name);
+    for (std::size_t replica = 1; replica < all.size(); ++replica) {
+      const auto& other = *static_cast<Request*>(all[replica])->options;
+      if (internal::canonical_variable_name(other.name) != wanted)
+        throw Error(ErrorCode::kFailedPrecondition,
+                    str("replica ", replica, " makes a variable named '", other.name, "' where replica 0 makes '", options.name,
+                        "'; all replicas must make the same variables in the same order"));
+    }
+    const auto state = make_state(&context.replicas(), initializer(), options);
+    for (void* record : all) static_cast<Request*>(record)->made = state;
+  });
+  return mine.made;
+}
+
+std::shared_ptr<Variable::State> make(const std::function<at::Tensor()>& initializer, const VariableOptions& options) {
+  const auto mode = internal::current_mode();
+  ReplicaSet* replicas = mode.replicas == &internal::default_replicas() ? nullptr : mode.replicas;
+  if (replicas != nullptr && t_default_scopes > 0)
+    throw Error(ErrorCode::kFailedPrecondition,
+                str("variable '", options.name, "' is made in a strategy's scope inside the default strategy's scope: mixing "
+                    "different Strategy objects; leave the default strategy's scope first"));
+  if (replicas != nullptr && mode.context != nullptr) return make_in_replica(*mode.context, initializer, options);
+  return make_state(replicas, initializer(), options);
+}
+
+}  // namespace
+
+Variable::Variable(const at::Tensor& initial, const VariableOptions& options)
+    : state_(make([&] { return initial; }, options)) {}
+
+Variable::Variable(double initial, const VariableOptions& options)
+    : state_(make([&] { return at::scalar_tensor(initial, at::kFloat); }, options)) {}
+
+Variable::Variable(const std::function<at::Tensor()>& initializer, const VariableOptions& options)
+    : state_(make(initializer, options)) {}
+
+std::ostream& operator<<(std::ostream& out, VariableSynchronization synchronization) {
+  switch (synchronization) {
+    case VariableSynchronization::kAuto: return out << "AUTO";
+    case VariableSynchronization::kNone: return out << "NONE";
+    case VariableSynchronization::kOnWrite: return out << "ON_WRITE";
+    case VariableSynchronization::kOnRead: return out << "ON_READ";
+  }
+  return out;
+}
+
+std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation) {
+  switch (aggregation) {
+    case VariableAggregation::kNone: return out << "NONE";
+    case VariableAggregation::kSum: return out << "SUM";
+    case VariableAggregation::kMean: return out << "MEAN";
+    case VariableAggregation::kOnlyFirstReplica: return out << "ONLY_FIRST_REPLICA";
+  }
+  return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const Variable& variable) {
+  const char* kind = !variable.is_distributed() ? "Variable"
+                     : variable.state_->is_on_read() ? "SyncOnReadVariable"
+                                                     : "MirroredVariable";
+  out << kind << ":{\n";
+  const auto names = variable.component_names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto& component = variable.components()[i];
+    out << "  " << i << ": <'" << names[i] << "' shape=" << component.sizes() << " dtype=" << component.scalar_type() << ">"
+        << (i + 1 < names.size() ? ",\n" : "\n");
+  }
+  return out << "}";
+}
+
+namespace internal {
+
+DefaultScope::DefaultScope() { ++t_default_scopes; }
+DefaultScope::~DefaultScope() { --t_default_scopes; }
+
+std::string canonical_variable_name(const std::string& name) {
+  if (name.empty()) return "Variable";
+  static const std::regex suffix("_[0-9](?=/|$)");
+  return std::regex_replace(name, suffix, "");
+}
+
+}  // namespace internal
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/reduce_values.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/variable/variable_state.h"
+
+// Row-wise writes of Variable.
+
+namespace lockstep {
+namespace {
+
+// All replicas' rows as one list, by the variable's aggregation.
+IndexedSlices combine(VariableAggregation aggregation, std::span<void* const> offers) {
+  const auto offer = [&](std::size_t replica) { return *static_cast<const IndexedSlices*>(offers[replica]); };
+  if (aggregation == VariableAggregation::kOnlyFirstReplica) return offer(0);
+  std::vector<IndexedSlices> parts;
+  for (std::size_t replica = 0; replica < offers.size(); ++replica) parts.push_back(offer(replica));
+  auto all = concatenate(parts);
+  if (aggregation == VariableAggregation::kMean) all.values = mean_of_sum(all.values, static_cast<std::int64_t>(parts.size()));
+  return all;
+}
+
+}  // namespace
+
+Variable& Variable::scatter_add(const IndexedSlices& slices) { return scatter(Write::kAdd, "scatter_add", slices); }
+Variable& Variable::scatter_sub(const IndexedSlices& slices) { return scatter(Write::kSub, "scatter_sub", slices); }
+Variable& Variable::scatter_mul(const IndexedSlices& slices) { return scatter(Write::kMul, "scatter_mul", slices); }
+Variable& Variable::scatter_div(const IndexedSlices& slices) { return scatter(Write::kDiv, "scatter_div", slices); }
+Variable& Variable::scatter_min(const IndexedSlices& slices) { return scatter(Write::kMin, "scatter_min", slices); }
+Variable& Variable::scatter_max(const IndexedSlices& slices) { return scatter(Write::kMax, "scatter_max", slices); }
+Variable& Variable::scatter_update(const IndexedSlices& slices) { return scatter(Write::kAssign, "scatter_update", slices); }
+
+Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& slices) {
+  const auto aggregation = state_->aggregation;
+  if (state_->is_on_read())
+    throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(), "' is synchronised on read, which has no row-wise "
+                                               "writes; use a mirrored variable (ON_WRITE)"));
+  const bool is_exclusive = how == Write::kAssign || how == Write::kMin || how == Write::kMax;
+  if (state_->replicas != nullptr && is_exclusive && aggregation != VariableAggregation::kNone &&
+      aggregation != VariableAggregation::kOnlyFirstReplica)
+    throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(), "' has aggregation ", aggregation,
+                                               "; only NONE and ONLY_FIRST_REPLICA can do it"));
+  slices.validate();
+  const at::NoGradGuard no_grad;
+  const auto rows = state_->components[0].dim() == 0 ? 0 : state_->components[0].size(0);
+  if (slices.indices.numel() > 0 && (slices.indices.min().item<std::int64_t>() < 0 ||
+                                     slices.indices.max().item<std::int64_t>() >= rows))
+    throw Error(ErrorCode::kInvalidArgument, str(what, ": an index is outside the ", rows, " rows of variable '", name(), "'"));
+
+  const auto apply = [&](at::Tensor& component, const IndexedSlices& given) {
+    const auto indices = given.indices.to(component.device(), at::kLong);
+    const auto values = given.values.detach().to(component.options());
+    if (how == Write::kAdd) component.index_add_(0, indices, values);
+    else if (how == Write::kSub) component.index_add_(0, indices, values, -1);
+    else if (how == Write::kAssign) component.index_copy_(0, indices, values);
+    else
+      for (std::int64_t k = 0; k < indices.numel(); ++k) {  // one by one: an index may repeat
+        auto row = component.select(0, indices[k].item<std::int64_t>());
+        if (how == Write::kMul) row.mul_(values[k]);
+        else if (how == Write::kDiv) row.copy_(row / values[k]);
+        else if (how == Write::kMin) row.copy_(at::minimum(row, values[k]));
+        else row.copy_(at::maximum(row, values[k]));
+      }
+  };
+
+  const int replica = here();
+  ReplicaContext* context = internal::current_mode().context;
+  if (replica >= 0 && context != nullptr && state_->replicas != nullptr && aggregation != VariableAggregation::kNone) {
+    auto mine = slices;
+    state_->replicas->merge(*context, "a row-wise write to a variable", &mine, [&](std::span<void* const> offers) {
+      const auto all = combine(aggregation, offers);
+      for (auto& component : state_->components) apply(component, all);
+    });
+  } else if (replica >= 0) {
+    apply(state_->components[static_cast<std::size_t>(replica)], slices);
+  } else {
+    for (auto& component : state_->components) apply(component, slices);
+  }
+  return *this;
+}
+
+}  // namespace lockstep

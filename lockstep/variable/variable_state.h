@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/variable/variable.h"
+
+namespace lockstep {
+
+// What all handles of one variable share. Components are written by the replica they belong to, or by one thread
+// while no replica runs.
+struct Variable::State {
+  // Const after construction (the tensors' contents are not).
+  std::string name;
+  ReplicaSet* replicas = nullptr;  // null: made outside every strategy
+  bool trainable = true;
+  VariableSynchronization synchronization = VariableSynchronization::kOnWrite;
+  VariableAggregation aggregation = VariableAggregation::kNone;
+  std::vector<at::Tensor> components;
+
+  bool is_on_read() const { return synchronization == VariableSynchronization::kOnRead; }
+
+  // The aggregate of all components. Throws kInvalidArgument for kNone.
+  at::Tensor aggregate() const;
+};
+
+}  // namespace lockstep

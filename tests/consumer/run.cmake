@@ -1,0 +1,13 @@
+# Installs the build into a folder, configures the consumer against it, builds and runs it.
+set(prefix ${BUILD}/consumer/prefix)
+file(REMOVE_RECURSE ${BUILD}/consumer)
+function(must)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${ARGN}\n${text}")
+  endif()
+endfunction()
+must(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+must(${CMAKE_COMMAND} -G Ninja -S ${SOURCE} -B ${BUILD}/consumer/build "-DCMAKE_PREFIX_PATH=${prefix};${PREFIX_PATH}")
+must(${CMAKE_COMMAND} --build ${BUILD}/consumer/build)
+must(${BUILD}/consumer/build/consumer)
