@@ -38,6 +38,7 @@ test: build
 
 lint: setup
 	@python3 tools/lint.py
+	@python3 tools/check_docs.py
 
 # Sanitizer builds have their own folders and leave out what they cannot run usefully.
 asan: setup

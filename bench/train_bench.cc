@@ -79,7 +79,7 @@ void print_memory(const Trainer& trainer) {
 }
 
 void serve(Trainer& trainer) {
-  std::puts("{\"ready\": true}");
+  std::printf("{\"ready\": true, \"libtorch\": \"%s\"}\n", TORCH_VERSION);
   std::fflush(stdout);
   std::string line;
   while (std::getline(std::cin, line)) {

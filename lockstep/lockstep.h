@@ -24,5 +24,6 @@
 #include "lockstep/strategy/strategy_extended.h"
 #include "lockstep/train/loss.h"
 #include "lockstep/train/optimizer.h"
+#include "lockstep/train/progress_bar.h"
 #include "lockstep/variable/mirrored.h"
 #include "lockstep/variable/variable.h"

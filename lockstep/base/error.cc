@@ -27,8 +27,7 @@ bool is_retryable(ErrorCode code) noexcept {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kAborted;
 }
 
-Error::Error(ErrorCode code, const std::string& message)
-    : std::runtime_error(str(name_of(code), ": ", message)), code_(code) {}
+Error::Error(ErrorCode code, const std::string& message) : std::runtime_error(str(name_of(code), ": ", message)), code_(code) {}
 
 Error Error::with_others(std::vector<std::string> others) const {
   Error copy = *this;

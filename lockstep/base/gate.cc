@@ -23,8 +23,7 @@ inline void relax() noexcept {
 
 void sleep_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds limit) noexcept {
   static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
-  const timespec timeout{static_cast<time_t>(limit.count() / 1'000'000'000),
-                         static_cast<long>(limit.count() % 1'000'000'000)};
+  const timespec timeout{static_cast<time_t>(limit.count() / 1'000'000'000), static_cast<long>(limit.count() % 1'000'000'000)};
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
 }
 

@@ -23,9 +23,9 @@ LogLevel level_from_environment() noexcept {
 
 struct Logger {
   std::mutex mu;
-  LogLevel threshold = level_from_environment();                // guarded by mu
-  std::function<void(LogLevel, const std::string&)> sink;       // guarded by mu
-  std::set<std::string> said;                                   // guarded by mu
+  LogLevel threshold = level_from_environment();           // guarded by mu
+  std::function<void(LogLevel, const std::string&)> sink;  // guarded by mu
+  std::set<std::string> said;                              // guarded by mu
 };
 
 // Never destroyed: replica threads may still write while static objects are torn down.

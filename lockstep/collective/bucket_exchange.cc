@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-
 #include "lockstep/collective/local_group.h"
 #include "lockstep/collective/reduce_values.h"
 
@@ -40,8 +39,7 @@ void BucketExchange::publish(std::size_t replica, std::size_t bucket) {
 void BucketExchange::help(std::size_t replica) {
   Progress& mine = progress_[replica];
   const auto target = (mine.step + 1) * size_;
-  while (mine.next < count_ && published_[mine.next].load(std::memory_order_acquire) >= target)
-    sum_chunk(replica, mine.next++);
+  while (mine.next < count_ && published_[mine.next].load(std::memory_order_acquire) >= target) sum_chunk(replica, mine.next++);
 }
 
 void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {

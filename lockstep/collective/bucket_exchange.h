@@ -45,9 +45,9 @@ class BucketExchange {
  private:
   struct alignas(64) Progress {
     std::uint64_t step = 0;
-    std::size_t next = 0;                    // the first bucket whose chunk is not summed yet
-    std::vector<std::uint64_t> published;    // by bucket: the last step (from 1) in which it was published
-    std::vector<StreamFence> fences;         // by bucket
+    std::size_t next = 0;                  // the first bucket whose chunk is not summed yet
+    std::vector<std::uint64_t> published;  // by bucket: the last step (from 1) in which it was published
+    std::vector<StreamFence> fences;       // by bucket
     StreamFence done;
   };
 

@@ -14,8 +14,7 @@ std::vector<Bucket> plan_buckets(std::span<const GradientInfo> gradients, std::i
     const auto& gradient = gradients[i];
     const auto key = std::pair(gradient.dtype, gradient.device);
     auto found = open.find(key);
-    if (found == open.end() ||
-        (buckets[found->second].elements + gradient.elements) * gradient.element_bytes > cap_bytes) {
+    if (found == open.end() || (buckets[found->second].elements + gradient.elements) * gradient.element_bytes > cap_bytes) {
       buckets.emplace_back();
       found = open.insert_or_assign(key, buckets.size() - 1).first;
     }

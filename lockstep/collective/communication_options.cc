@@ -14,8 +14,7 @@ CommunicationImplementation parse_communication_implementation(const std::string
   if (upper == "AUTO") return CommunicationImplementation::kAuto;
   if (upper == "RING") return CommunicationImplementation::kRing;
   if (upper == "NCCL") return CommunicationImplementation::kNccl;
-  throw Error(ErrorCode::kInvalidArgument,
-              str("'", name, "' is not a CommunicationImplementation; use AUTO, RING or NCCL"));
+  throw Error(ErrorCode::kInvalidArgument, str("'", name, "' is not a CommunicationImplementation; use AUTO, RING or NCCL"));
 }
 
 void CommunicationOptions::validate() const {

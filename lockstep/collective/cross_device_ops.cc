@@ -63,7 +63,8 @@ at::Tensor HierarchicalCopyAllReduce::reduce(ReduceOp op, std::span<const at::Te
 }
 
 std::string HierarchicalCopyAllReduce::explain(const std::vector<std::string>& devices) const {
-  return str("HierarchicalCopyAllReduce: ", devices.size(), " devices are added in the canonical tree, halves first, through "
+  return str("HierarchicalCopyAllReduce: ", devices.size(),
+             " devices are added in the canonical tree, halves first, through "
              "the local engine");
 }
 

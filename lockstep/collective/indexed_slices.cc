@@ -13,10 +13,10 @@ void IndexedSlices::validate() const {
   if (indices.dim() != 1 || values.dim() < 1 || values.size(0) != indices.size(0))
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("IndexedSlices: values of shape ", values.sizes(), " and indices of shape ", indices.sizes(),
-                    " do not fit; there must be one index for each row of values"));
+                              " do not fit; there must be one index for each row of values"));
   if (!dense_shape.empty() && dense_shape.size() != static_cast<std::size_t>(values.dim()))
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: dense_shape has ", dense_shape.size(),
-                                                 " dimensions, values have ", values.dim(), "; they must be equal"));
+                                                           " dimensions, values have ", values.dim(), "; they must be equal"));
 }
 
 at::Tensor to_dense(const IndexedSlices& slices) {
@@ -37,8 +37,9 @@ at::Tensor to_sparse_tensor(const IndexedSlices& slices) {
 
 IndexedSlices from_sparse_tensor(const at::Tensor& sparse) {
   if (sparse.sparse_dim() != 1)
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("a sparse gradient must be sparse in its first dimension only; this one has ",
-                                                 sparse.sparse_dim(), " sparse dimensions"));
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("a sparse gradient must be sparse in its first dimension only; this one has ",
+                              sparse.sparse_dim(), " sparse dimensions"));
   return {sparse._values(), sparse._indices().squeeze(0), sparse.sizes().vec()};
 }
 

@@ -88,13 +88,15 @@ class LocalHub::Member final : public Group {
   void require_alike() {
     for (int r = 1; r < size(); ++r)
       if (slot(r).inputs.size() != slot(0).inputs.size())
-        throw Error(ErrorCode::kInvalidArgument, str("all_reduce: replica 0 gave ", slot(0).inputs.size(), " tensors and replica ",
-                                                     r, " gave ", slot(r).inputs.size(), "; all must give equally many"));
+        throw Error(ErrorCode::kInvalidArgument,
+                    str("all_reduce: replica 0 gave ", slot(0).inputs.size(), " tensors and replica ", r, " gave ",
+                        slot(r).inputs.size(), "; all must give equally many"));
     for (std::size_t k = 0; k < slot(0).inputs.size(); ++k) {
       const auto& first = slot(0).inputs[k];
       for (int r = 1; r < size(); ++r) {
         const auto& other = slot(r).inputs[k];
-        if (other.sizes() != first.sizes() || other.scalar_type() != first.scalar_type()) require_equal_values(all(k), "all_reduce");
+        if (other.sizes() != first.sizes() || other.scalar_type() != first.scalar_type())
+          require_equal_values(all(k), "all_reduce");
       }
     }
   }

@@ -56,13 +56,13 @@ void require_equal_values(std::span<const at::Tensor> values, const char* what) 
   for (std::size_t i = 1; i < values.size(); ++i) {
     if (values[i].sizes() == values[0].sizes() && values[i].scalar_type() == values[0].scalar_type()) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str(what, ": replica 0 gave ", shape_text(values[0]), " and replica ", i, " gave ", shape_text(values[i]),
+                lockstep::str(
+                    what, ": replica 0 gave ", shape_text(values[0]), " and replica ", i, " gave ", shape_text(values[i]),
                     "; all replicas must give the same shape and dtype (for batches of different length reduce with an axis)"));
   }
 }
 
-void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin,
-                      std::int64_t end) {
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end) {
   if (end <= begin) return;
   const auto type = sum_type(inputs[0].scalar_type());
   if (type && all_on_cpu(inputs) && all_on_cpu(outputs)) {
@@ -102,14 +102,14 @@ at::Tensor concatenate_values(std::span<const at::Tensor> values, std::int64_t a
   const auto rank = values[0].dim();
   if (axis < 0 || axis >= rank)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("gather: axis ", axis, " does not exist in a value of shape ",
-                                                 values[0].sizes(), "; it must be in [0, ", rank, ")"));
+                                                           values[0].sizes(), "; it must be in [0, ", rank, ")"));
   for (std::size_t i = 1; i < values.size(); ++i) {
     bool fits = values[i].dim() == rank && values[i].scalar_type() == values[0].scalar_type();
     for (std::int64_t d = 0; fits && d < rank; ++d) fits = d == axis || values[i].size(d) == values[0].size(d);
     if (!fits)
       throw Error(ErrorCode::kInvalidArgument,
-                  lockstep::str("gather: replica 0 gave ", shape_text(values[0]), " and replica ", i, " gave ", shape_text(values[i]),
-                      "; sizes may differ in dimension ", axis, " only"));
+                  lockstep::str("gather: replica 0 gave ", shape_text(values[0]), " and replica ", i, " gave ",
+                                shape_text(values[i]), "; sizes may differ in dimension ", axis, " only"));
   }
   std::vector<at::Tensor> parts;
   for (const auto& value : values) parts.push_back(value.to(values[0].device()));

@@ -29,7 +29,6 @@ void require_equal_values(std::span<const at::Tensor> values, const char* what);
 
 // outputs[k] = the sum of inputs, elements [begin, end) only, for dense tensors of one dtype and equal memory order.
 // Outputs on other devices are copied to.
-void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin,
-                      std::int64_t end);
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end);
 
 }  // namespace lockstep

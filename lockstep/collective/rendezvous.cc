@@ -42,9 +42,8 @@ void Rendezvous::pass_all(int last_rank) {
     is_equal = is_equal && (point == expected || std::strcmp(point, expected) == 0);
   }
   if (!is_equal) {
-    break_with(ErrorCode::kFailedPrecondition,
-               str("the ", who_, "s came to different meeting points: ", describe_places(),
-                   "; every ", who_, " must make the same calls in the same order"));
+    break_with(ErrorCode::kFailedPrecondition, str("the ", who_, "s came to different meeting points: ", describe_places(),
+                                                   "; every ", who_, " must make the same calls in the same order"));
     return;
   }
   for (int rank = 0; rank < size_; ++rank)
@@ -80,8 +79,8 @@ void Rendezvous::leave(int rank) noexcept {
 
 void Rendezvous::fail_on_mismatch(int, const char*) {
   break_with(ErrorCode::kFailedPrecondition,
-             str("the ", who_, "s made a different number of calls that all must make: ", describe_places(),
-                 "; every ", who_, " must call merge_call, all_reduce, all_gather and optimizer.step() equally often"));
+             str("the ", who_, "s made a different number of calls that all must make: ", describe_places(), "; every ", who_,
+                 " must call merge_call, all_reduce, all_gather and optimizer.step() equally often"));
 }
 
 void Rendezvous::abort(const std::string& reason) noexcept { break_with(ErrorCode::kAborted, reason); }

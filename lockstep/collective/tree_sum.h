@@ -19,8 +19,7 @@ auto tree_fold(Values values, Add add) {
   auto count = values.size();
   while (count > 1) {
     std::size_t next = 0;
-    for (std::size_t i = 0; i < count; i += 2)
-      values[next++] = i + 1 < count ? add(values[i], values[i + 1]) : values[i];
+    for (std::size_t i = 0; i < count; i += 2) values[next++] = i + 1 < count ? add(values[i], values[i + 1]) : values[i];
     count = next;
   }
   return values[0];

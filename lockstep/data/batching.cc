@@ -136,7 +136,7 @@ class RebatchStream final : public Stream<Element> {
   const std::vector<std::int64_t> sizes_;
   const bool drop_remainder_;
   RowShape shape_;
-  Element batch_;               // the batch being used up:
+  Element batch_;              // the batch being used up:
   std::int64_t position_ = 0;  // its first row not given out,
   std::int64_t left_ = 0;      // and how many there are
   std::vector<Element> pieces_;
@@ -158,8 +158,7 @@ class RebatchNode final : public UnaryNode {
   }
   StaticShape static_shape() const override {
     const bool is_even = drop_remainder_ && std::ranges::all_of(sizes_, [&](std::int64_t size) { return size == sizes_[0]; });
-    return {.rows = is_even ? std::optional(sizes_[0]) : std::nullopt,
-            .is_fixed = is_even && input().static_shape().is_fixed};
+    return {.rows = is_even ? std::optional(sizes_[0]) : std::nullopt, .is_fixed = is_even && input().static_shape().is_fixed};
   }
   std::string describe() const override {
     return lockstep::str("Rebatch(", join(", ", sizes_), drop_remainder_ ? ", drop_remainder)" : ")");

@@ -16,7 +16,8 @@ using Batches = std::vector<Ints>;
 
 // A vector of x times x.
 Dataset growing(std::int64_t count) {
-  return Dataset::range(count).map([](at::Tensor x) { return at::full({x.item<std::int64_t>()}, x.item<std::int64_t>(), at::kLong); });
+  return Dataset::range(count).map(
+      [](at::Tensor x) { return at::full({x.item<std::int64_t>()}, x.item<std::int64_t>(), at::kLong); });
 }
 
 Dataset mapped(const Dataset& dataset) {
@@ -76,7 +77,8 @@ TEST(Batch, RefusesElementsOfDifferentStructure) {
 
 TEST(Batch, StacksByteStrings) {
   const auto dataset = Dataset::range(3).map([](at::Tensor x) {
-    return Element(std::vector<Component>{{"line", Bytes{{std::string(static_cast<std::size_t>(x.item<std::int64_t>()), 'a')}, {}}}});
+    return Element(
+        std::vector<Component>{{"line", Bytes{{std::string(static_cast<std::size_t>(x.item<std::int64_t>()), 'a')}, {}}}});
   });
   const auto batch = *dataset.batch(3).make_iterator().next();
   EXPECT_EQ(batch.components()[0].bytes(), (Bytes{{"", "a", "aa"}, {3}}));

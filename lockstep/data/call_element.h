@@ -68,9 +68,8 @@ inline constexpr bool takes_tensors_v = internal::first_tensor_count<std::remove
 
 // What fn gives for an element.
 template <typename F>
-using element_result_t =
-    typename internal::TensorsResult<std::remove_reference_t<F>,
-                                     internal::first_tensor_count<std::remove_reference_t<F>>()>::type;
+using element_result_t = typename internal::TensorsResult<std::remove_reference_t<F>,
+                                                          internal::first_tensor_count<std::remove_reference_t<F>>()>::type;
 
 // fn(tensor, tensor, ...) when fn can be called with tensors, one per component, up to eight; else fn(element).
 // A generic callable (`[](auto x)`) therefore gets tensors. Throws kInvalidArgument, saying both counts, when the
@@ -87,13 +86,11 @@ decltype(auto) call_with_element(F&& fn, const Element& element) {
 inline Element to_element(Element element) { return element; }
 inline Element to_element(at::Tensor tensor) { return Element(std::move(tensor)); }
 inline Element to_element(std::vector<at::Tensor> tensors) { return Element(std::move(tensors)); }
-template <typename... T>
-  requires(std::convertible_to<T, at::Tensor> && ...)
+template <std::convertible_to<at::Tensor>... T>
 Element to_element(std::tuple<T...> tensors) {
   return std::apply([](auto&... items) { return Element({at::Tensor(items)...}); }, tensors);
 }
-template <typename A, typename B>
-  requires(std::convertible_to<A, at::Tensor> && std::convertible_to<B, at::Tensor>)
+template <std::convertible_to<at::Tensor> A, std::convertible_to<at::Tensor> B>
 Element to_element(std::pair<A, B> tensors) {
   return Element({at::Tensor(tensors.first), at::Tensor(tensors.second)});
 }

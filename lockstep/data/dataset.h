@@ -69,25 +69,22 @@ class Dataset {
   // name map of tensors. It runs on the thread that iterates, or on a prefetch thread.
   template <typename F>
   Dataset map(F fn) const {
-    return map_elements([fn = std::move(fn)](const Element& element) mutable {
-      return to_element(call_with_element(fn, element));
-    });
+    return map_elements(
+        [fn = std::move(fn)](const Element& element) mutable { return to_element(call_with_element(fn, element)); });
   }
 
   // Keeps the elements for which fn gives true (a bool, or a tensor with one value).
   template <typename F>
   Dataset filter(F fn) const {
-    return filter_elements([fn = std::move(fn)](const Element& element) mutable {
-      return is_true(call_with_element(fn, element));
-    });
+    return filter_elements(
+        [fn = std::move(fn)](const Element& element) mutable { return is_true(call_with_element(fn, element)); });
   }
 
   // The elements of the dataset that fn gives for each element, one dataset after the other.
   template <typename F>
   Dataset flat_map(F fn) const {
-    return flat_map_elements([fn = std::move(fn)](const Element& element) mutable -> Dataset {
-      return call_with_element(fn, element);
-    });
+    return flat_map_elements(
+        [fn = std::move(fn)](const Element& element) mutable -> Dataset { return call_with_element(fn, element); });
   }
 
   // This dataset's elements, then the other's, which must have the same components and dtypes.

@@ -68,7 +68,8 @@ TEST(Dataset, FromTensorSlicesRefusesWhatHasNoCommonRows) {
 
 TEST(Dataset, ElementsAreCopiesOfTheSource) {
   const auto x = vector({1, 2, 3});
-  for (const auto& dataset : {Dataset::from_tensors(x), Dataset::from_tensor_slices(x), Dataset::from_tensor_slices(x).batch(2)})
+  for (const auto& dataset :
+       {Dataset::from_tensors(x), Dataset::from_tensor_slices(x), Dataset::from_tensor_slices(x).batch(2)})
     for (auto element : dataset) element.components()[0].tensor().fill_(100);
   EXPECT_EQ(ints(x), (Ints{1, 2, 3}));
 }
@@ -195,7 +196,8 @@ TEST(Dataset, OptionsNearestToTheEndHold) {
   EXPECT_EQ(Dataset::range(3).options().auto_shard_policy, AutoShardPolicy::kAuto);
   const auto off = Dataset::range(3).with_options({.auto_shard_policy = AutoShardPolicy::kOff}).batch(2);
   EXPECT_EQ(off.options().auto_shard_policy, AutoShardPolicy::kOff);
-  EXPECT_EQ(off.with_options({.auto_shard_policy = AutoShardPolicy::kData}).options().auto_shard_policy, AutoShardPolicy::kData);
+  EXPECT_EQ(off.with_options({.auto_shard_policy = AutoShardPolicy::kData}).options().auto_shard_policy,
+            AutoShardPolicy::kData);
   EXPECT_EQ(values(off), numbers(3));
 }
 

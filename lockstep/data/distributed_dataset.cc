@@ -111,8 +111,11 @@ DistributedDataset DistributedDataset::from_dataset(ReplicaSet& replicas, const 
   validate_for_distribute_dataset(options);
   const auto rule = data::internal::choose_split(dataset, replicas.size());
   auto split = rule == SplitRule::kRebatch ? data::internal::rebatched(dataset, replicas.size()) : dataset;
-  return DistributedDataset(std::make_shared<const State>(State{&replicas, replicas.size(), target_devices(replicas, options),
-                                                                options.experimental_per_replica_buffer_size, rule,
+  return DistributedDataset(std::make_shared<const State>(State{&replicas,
+                                                                replicas.size(),
+                                                                target_devices(replicas, options),
+                                                                options.experimental_per_replica_buffer_size,
+                                                                rule,
                                                                 {std::move(split)}}));
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -51,8 +52,8 @@ const at::Tensor& Element::operator[](std::size_t position) const {
 const at::Tensor& Element::at(const std::string& name) const {
   const auto found = std::ranges::find(components_, name, &Component::name);
   if (found == components_.end() || name.empty())
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("the element has no component '", name, "'; its names are: ",
-                                                           join(", ", names())));
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("the element has no component '", name, "'; its names are: ", join(", ", names())));
   return found->tensor();
 }
 

@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>

@@ -62,9 +62,9 @@ std::string folder() {
 IdxArray read_file(const std::string& directory, const std::string& name) {
   const auto path = directory + "/" + name;
   if (!std::filesystem::exists(path))
-    throw Error(ErrorCode::kNotFound,
-                lockstep::str("fashion_mnist: there is no '", path, "'; install Debian's package dataset-fashion-mnist, or set "
-                              "LOCKSTEP_FASHION_MNIST to the folder with its files"));
+    throw Error(ErrorCode::kNotFound, lockstep::str("fashion_mnist: there is no '", path,
+                                                    "'; install Debian's package dataset-fashion-mnist, or set "
+                                                    "LOCKSTEP_FASHION_MNIST to the folder with its files"));
   return read_idx(path);
 }
 
@@ -73,13 +73,13 @@ std::shared_ptr<const internal::Table> read_table(const std::string& directory, 
   auto labels = read_file(directory, prefix + "-labels-idx1-ubyte.gz");
   if (images.sizes.size() != 3 || images.sizes[1] != kSide || images.sizes[2] != kSide || labels.sizes.size() != 1 ||
       images.sizes[0] != labels.sizes[0])
-    throw Error(ErrorCode::kDataLoss,
-                lockstep::str("fashion_mnist: '", directory, "' holds images ", name_sizes(images.sizes), " and labels ",
-                              name_sizes(labels.sizes), ", not [n, 28, 28] and [n]"));
+    throw Error(ErrorCode::kDataLoss, lockstep::str("fashion_mnist: '", directory, "' holds images ", name_sizes(images.sizes),
+                                                    " and labels ", name_sizes(labels.sizes), ", not [n, 28, 28] and [n]"));
   return std::make_shared<ImageTable>(std::move(images), std::move(labels));
 }
 
-// Keeps what was read. A failure is not kept: the files may be there the next time.
+// Keeps what was read; the lock is held while reading, since whoever waits for it wants the same bytes. A failure is not kept:
+// the files may be there the next time.
 std::shared_ptr<const internal::Table> cached_table(const std::string& directory, const std::string& prefix) {
   static std::mutex mu;
   static auto* tables = new std::map<std::string, std::shared_ptr<const internal::Table>>;  // guarded by mu
@@ -93,7 +93,8 @@ std::shared_ptr<const internal::Table> cached_table(const std::string& directory
 
 Dataset fashion_mnist(const std::string& split) {
   if (split != "train" && split != "test")
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("fashion_mnist: there is no split '", split, "'; use train or test"));
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("fashion_mnist: there is no split '", split, "'; use train or test"));
   auto table = cached_table(folder(), split == "train" ? "train" : "t10k");
   return Dataset(internal::make_rows(lockstep::str("FashionMnist(", split, ")"), std::move(table),
                                      {.is_fixed = true, .has_scalar = true}));

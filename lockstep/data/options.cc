@@ -10,9 +10,8 @@ namespace {
 
 void validate_buffer_size(const InputOptions& options) {
   if (options.experimental_per_replica_buffer_size < 0)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("InputOptions: experimental_per_replica_buffer_size is ", options.experimental_per_replica_buffer_size,
-                    "; it must be 0 or more"));
+    throw Error(ErrorCode::kInvalidArgument, str("InputOptions: experimental_per_replica_buffer_size is ",
+                                                 options.experimental_per_replica_buffer_size, "; it must be 0 or more"));
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ void report_slow_input(const std::string& name, std::chrono::steady_clock::time_
 
 NodePtr make_prefetch(NodePtr input, std::int64_t count) {
   if (count < 0)
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("prefetch(", count, "): the number of elements must not be negative"));
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("prefetch(", count, "): the number of elements must not be negative"));
   return std::make_shared<PrefetchNode>(std::move(input), count);
 }
 

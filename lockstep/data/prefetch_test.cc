@@ -25,20 +25,24 @@ TEST(Prefetch, GivesTheSameElementsInOrder) {
 TEST(Prefetch, MakesElementsAhead) {
   std::latch three_made(3);
   std::atomic<int> made{0};
-  const auto dataset = Dataset::range(100).map([&](at::Tensor x) {
-    if (made.fetch_add(1) < 3) three_made.count_down();
-    return x;
-  }).prefetch(3);
+  const auto dataset = Dataset::range(100)
+                           .map([&](at::Tensor x) {
+                             if (made.fetch_add(1) < 3) three_made.count_down();
+                             return x;
+                           })
+                           .prefetch(3);
   auto iterator = dataset.make_iterator();
   three_made.wait();  // without anybody asking for an element
   EXPECT_EQ(iterator.next()->operator[](0).item<std::int64_t>(), 0);
 }
 
 TEST(Prefetch, ErrorsComeAfterTheElementsBeforeThemAndStay) {
-  const auto dataset = Dataset::range(5).map([](at::Tensor x) -> at::Tensor {
-    if (x.item<std::int64_t>() == 2) throw std::out_of_range("mine");
-    return x;
-  }).prefetch(4);
+  const auto dataset = Dataset::range(5)
+                           .map([](at::Tensor x) -> at::Tensor {
+                             if (x.item<std::int64_t>() == 2) throw std::out_of_range("mine");
+                             return x;
+                           })
+                           .prefetch(4);
   auto iterator = dataset.make_iterator();
   EXPECT_TRUE(iterator.next().has_value());
   EXPECT_TRUE(iterator.next().has_value());
@@ -57,7 +61,8 @@ TEST(Prefetch, StopsWhenTheIteratorIsDestroyedMidStream) {
 
 TEST(Prefetch, StopsWhenDestroyedAfterAnError) {
   for (int i = 0; i < 50; ++i) {
-    auto iterator = Dataset::range(5).map([](at::Tensor) -> at::Tensor { throw std::out_of_range("mine"); }).prefetch(2).make_iterator();
+    auto iterator =
+        Dataset::range(5).map([](at::Tensor) -> at::Tensor { throw std::out_of_range("mine"); }).prefetch(2).make_iterator();
     if (i % 2 == 0) {
       EXPECT_THROW(iterator.next(), std::out_of_range);
     }
@@ -66,7 +71,8 @@ TEST(Prefetch, StopsWhenDestroyedAfterAnError) {
 
 TEST(Prefetch, CarriesTheCallersSettings) {
   const at::NoGradGuard no_grad;
-  const auto dataset = Dataset::range(1).map([](at::Tensor) { return at::scalar_tensor(at::GradMode::is_enabled() ? 1 : 0); }).prefetch(1);
+  const auto dataset =
+      Dataset::range(1).map([](at::Tensor) { return at::scalar_tensor(at::GradMode::is_enabled() ? 1 : 0); }).prefetch(1);
   EXPECT_EQ(values(dataset), (Ints{0}));
 }
 

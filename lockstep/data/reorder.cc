@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <utility>
 
 #include "lockstep/base/error.h"

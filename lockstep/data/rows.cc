@@ -72,8 +72,8 @@ std::vector<std::int64_t> longest_sizes(const std::vector<Element>& elements, st
 Component stack_padded_component(const std::vector<Element>& elements, std::size_t position) {
   const auto& first = elements[0].components()[position];
   const auto longest = longest_sizes(elements, position);
-  const bool needs_padding = std::ranges::any_of(
-      elements, [&](const Element& element) { return element.components()[position].sizes() != longest; });
+  const bool needs_padding =
+      std::ranges::any_of(elements, [&](const Element& element) { return element.components()[position].sizes() != longest; });
   if (!needs_padding) return stack_component(elements, position);
   if (first.is_bytes())
     throw Error(ErrorCode::kUnimplemented, "padded_batch: byte strings of different shapes cannot be padded");
@@ -96,10 +96,10 @@ Component join_component(const std::vector<Element>& batches, std::size_t positi
     rows += sizes[0];
     sizes[0] = expected[0];
     if (sizes != expected)
-      throw Error(ErrorCode::kInvalidArgument,
-                  lockstep::str("rows of different shape cannot be joined into one batch: ", name_component(batches[0], position),
-                                " is ", name_sizes(first.sizes()), " and then ",
-                                name_sizes(batch.components()[position].sizes())));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          lockstep::str("rows of different shape cannot be joined into one batch: ", name_component(batches[0], position),
+                        " is ", name_sizes(first.sizes()), " and then ", name_sizes(batch.components()[position].sizes())));
   }
   if (first.is_bytes()) {
     expected[0] = rows;
@@ -148,7 +148,8 @@ std::int64_t count_rows(const Element& batch) {
     const auto sizes = batch.components()[c].sizes();
     if (sizes.empty())
       throw Error(ErrorCode::kInvalidArgument,
-                  lockstep::str(name_component(batch, c), " of the dataset's elements has no first dimension, so that it cannot "
+                  lockstep::str(name_component(batch, c),
+                                " of the dataset's elements has no first dimension, so that it cannot "
                                 "be split over the replicas; call batch() on the dataset first"));
     if (c == 0) rows = sizes[0];
     if (sizes[0] != rows)

@@ -41,7 +41,7 @@ class RowShape {
   Element empty() const;
 
  private:
-  Element like_;                                   // for names and dtypes
+  Element like_;                                  // for names and dtypes
   std::vector<std::vector<std::int64_t>> sizes_;  // of every component
 };
 

@@ -21,7 +21,8 @@ Ints sorted(Ints all) {
 }
 
 TEST(Shuffle, KeepsEveryElementOnce) {
-  for (const std::int64_t buffer : {1, 3, 50, 99, 100, 1000}) EXPECT_EQ(sorted(values(Dataset::range(100).shuffle(buffer))), numbers(100));
+  for (const std::int64_t buffer : {1, 3, 50, 99, 100, 1000})
+    EXPECT_EQ(sorted(values(Dataset::range(100).shuffle(buffer))), numbers(100));
   EXPECT_EQ(values(Dataset::range(100).shuffle(1)), numbers(100));
   EXPECT_EQ(values(Dataset::range(0).shuffle(10)), Ints{});
 }

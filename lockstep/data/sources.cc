@@ -227,7 +227,8 @@ void require_components(const Element& element, const char* what) {
   if (element.empty()) throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": no tensor was given"));
   for (std::size_t c = 0; c < element.size(); ++c)
     if (!element.components()[c].is_bytes() && !element[c].defined())
-      throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": ", name_component(element, c), " is an undefined tensor"));
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str(what, ": ", name_component(element, c), " is an undefined tensor"));
 }
 
 }  // namespace

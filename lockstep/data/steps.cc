@@ -68,9 +68,10 @@ SplitRule choose_split(const Dataset& dataset, int replicas) {
   if (replicas == 1) return SplitRule::kWhole;
   const auto shape = dataset.static_shape();
   if (shape.has_scalar)
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("experimental_distribute_dataset: the dataset's elements are scalars, which cannot be split over ",
-                              replicas, " replicas; call batch() on the dataset first"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        lockstep::str("experimental_distribute_dataset: the dataset's elements are scalars, which cannot be split over ",
+                      replicas, " replicas; call batch() on the dataset first"));
   const auto policy = dataset.options().auto_shard_policy;
   if (policy == AutoShardPolicy::kAuto || policy == AutoShardPolicy::kData) return SplitRule::kBalanced;
   return shape.batch_size().value_or(0) > 0 ? SplitRule::kRebatch : SplitRule::kCeiling;

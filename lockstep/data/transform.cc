@@ -1,6 +1,7 @@
 #include "lockstep/data/transform.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -123,8 +124,7 @@ class ConcatenateStream final : public Stream<Element> {
 
  private:
   void check(const Element& element) {
-    if (!std::exchange(is_checked_, true) && shape_.is_known())
-      require_same_structure(shape_.empty(), element, "concatenate");
+    if (!std::exchange(is_checked_, true) && shape_.is_known()) require_same_structure(shape_.empty(), element, "concatenate");
   }
 
   ElementStream pass_;

@@ -42,8 +42,7 @@ std::int64_t parse_index(const std::string& text, const std::string& name) {
 }
 
 void set_type(DeviceSpec& spec, const std::string& type, const std::string* index, const std::string& name) {
-  if (spec.device_type)
-    throw Error(ErrorCode::kInvalidArgument, str("device '", name, "' names two device types; name one"));
+  if (spec.device_type) throw Error(ErrorCode::kInvalidArgument, str("device '", name, "' names two device types; name one"));
   spec.device_type = upper(type);
   if (index != nullptr && *index != "*") spec.device_index = parse_index(*index, name);
 }
@@ -62,9 +61,9 @@ void parse_part(DeviceSpec& spec, const std::string& part, const std::string& na
   } else if (words.size() == 3 && key == "device") {
     set_type(spec, words[1], &words[2], name);
   } else if (!key.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                str("device '", name, "': '", part, "' is not understood; write CPU:k, GPU:k, /device:TYPE:k or the full form "
-                    "/job:J/replica:R/task:T/device:TYPE:k"));
+    throw Error(ErrorCode::kInvalidArgument, str("device '", name, "': '", part,
+                                                 "' is not understood; write CPU:k, GPU:k, /device:TYPE:k or the full form "
+                                                 "/job:J/replica:R/task:T/device:TYPE:k"));
   }
 }
 

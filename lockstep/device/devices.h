@@ -8,10 +8,10 @@ namespace lockstep {
 // A device as a strategy uses it: one of the parts that a piece of hardware is divided into.
 // Several logical devices of one physical device share its memory and its cores.
 struct LogicalDevice {
-  std::string name = "";          // canonical: /job:localhost/replica:0/task:0/device:CPU:1
-  std::string type = "CPU";       // CPU or GPU
-  int index = 0;                  // k of TYPE:k
-  int physical_index = 0;         // which piece of hardware
+  std::string name = "";     // canonical: /job:localhost/replica:0/task:0/device:CPU:1
+  std::string type = "CPU";  // CPU or GPU
+  int index = 0;             // k of TYPE:k
+  int physical_index = 0;    // which piece of hardware
 };
 
 // The hardware of this process: "CPU:0" always, then "GPU:k". With a type, only that type's.

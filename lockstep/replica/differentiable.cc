@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/collective/reduce_values.h"
+#include "lockstep/collective/result_pool.h"
 
 namespace lockstep::internal {
 namespace {
@@ -16,7 +17,7 @@ using torch::autograd::variable_list;
 std::vector<at::Tensor> all_reduce(Group& group, ReduceOp op, const std::vector<at::Tensor>& values) {
   std::vector<at::Tensor> outputs;
   outputs.reserve(values.size());
-  for (const auto& value : values) outputs.push_back(at::empty_like(value));
+  for (const auto& value : values) outputs.push_back(empty_result_like(value));
   group.all_reduce(values, outputs);
   if (op == ReduceOp::kMean)
     for (auto& output : outputs) output = mean_of_sum(output, group.size());

@@ -35,14 +35,51 @@ void with_replica_generator(const c10::OperatorHandle& op, torch::jit::Stack* st
 
 // Operations with a `generator` argument, in every LibTorch we build with (those a version lacks are left out).
 constexpr std::array kOperations = {
-    "bernoulli", "bernoulli.out", "bernoulli.p", "bernoulli_.Tensor", "bernoulli_.float", "bernoulli.Tensor", "binomial",
-    "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial", "multinomial.out", "normal_",
-    "normal.Tensor_float", "normal.Tensor_float_out", "normal.float_Tensor", "normal.float_Tensor_out",
-    "normal.Tensor_Tensor", "normal.Tensor_Tensor_out", "normal.float_float", "normal.float_float_out", "normal_functional",
-    "poisson", "rand.generator", "rand.generator_out", "randint.generator", "randint.generator_out",
-    "randint.low_generator", "randint.low_generator_out", "randn.generator", "randn.generator_out", "random_.from",
-    "random_.to", "random_", "randperm.generator", "randperm.generator_out", "rrelu", "rrelu_", "rrelu_with_noise",
-    "rrelu_with_noise.out", "rrelu_with_noise_", "uniform_", "_standard_gamma", "_sample_dirichlet",
+    "bernoulli",
+    "bernoulli.out",
+    "bernoulli.p",
+    "bernoulli_.Tensor",
+    "bernoulli_.float",
+    "bernoulli.Tensor",
+    "binomial",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "multinomial.out",
+    "normal_",
+    "normal.Tensor_float",
+    "normal.Tensor_float_out",
+    "normal.float_Tensor",
+    "normal.float_Tensor_out",
+    "normal.Tensor_Tensor",
+    "normal.Tensor_Tensor_out",
+    "normal.float_float",
+    "normal.float_float_out",
+    "normal_functional",
+    "poisson",
+    "rand.generator",
+    "rand.generator_out",
+    "randint.generator",
+    "randint.generator_out",
+    "randint.low_generator",
+    "randint.low_generator_out",
+    "randn.generator",
+    "randn.generator_out",
+    "random_.from",
+    "random_.to",
+    "random_",
+    "randperm.generator",
+    "randperm.generator_out",
+    "rrelu",
+    "rrelu_",
+    "rrelu_with_noise",
+    "rrelu_with_noise.out",
+    "rrelu_with_noise_",
+    "uniform_",
+    "_standard_gamma",
+    "_sample_dirichlet",
 };
 
 bool takes_generator(const char* qualified) {
@@ -63,8 +100,7 @@ void register_kernels() {
   fallback->fallback(torch::CppFunction::makeFallthrough());
   static auto* aten = new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
   for (const char* operation : kOperations)
-    if (takes_generator(operation))
-      aten->impl(operation, torch::CppFunction::makeFromBoxedFunction<&with_replica_generator>());
+    if (takes_generator(operation)) aten->impl(operation, torch::CppFunction::makeFromBoxedFunction<&with_replica_generator>());
 }
 
 }  // namespace

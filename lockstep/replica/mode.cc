@@ -24,8 +24,9 @@ UpdateGuard::~UpdateGuard() { t_update_replica = previous_; }
 
 void throw_mixed_strategies(const char* what) {
   throw Error(ErrorCode::kFailedPrecondition,
-              str(what, ": mixing different Strategy objects: it belongs to another strategy than the one that is current "
-                        "here; make it and use it under one strategy"));
+              str(what,
+                  ": mixing different Strategy objects: it belongs to another strategy than the one that is current "
+                  "here; make it and use it under one strategy"));
 }
 
 int local_replica_of(const ReplicaSet* replicas, const char* what) {

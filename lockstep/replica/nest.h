@@ -32,11 +32,15 @@ struct IsMap<std::unordered_map<A...>> : std::true_type {};
 
 // Has std::tuple_size: tuple, pair, array.
 template <typename T>
-concept TupleLike = requires { std::tuple_size<T>::value; };
+concept TupleLike = requires {
+  std::tuple_size<T>::value;
+};
 
 // A type that lists its own tensors: `void for_each_leaf(visitor)`.
 template <typename T>
-concept ListsLeaves = requires(T& value) { value.lockstep_leaves([](at::Tensor&) {}); };
+concept ListsLeaves = requires(T& value) {
+  value.lockstep_leaves([](at::Tensor&) {});
+};
 
 template <typename T>
 concept Number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
@@ -164,9 +168,8 @@ struct LeafList {
   void operator()(IndexedSlices& leaf) { sparse.push_back(&leaf); }
   template <nest::Number N>
   void operator()(N& leaf) {
-    add_number(static_cast<double>(leaf), std::is_integral_v<N>, &leaf, [](void* to, double value) {
-      *static_cast<N*>(to) = static_cast<N>(value);
-    });
+    add_number(static_cast<double>(leaf), std::is_integral_v<N>, &leaf,
+               [](void* to, double value) { *static_cast<N*>(to) = static_cast<N>(value); });
   }
   void branch(const std::string& text) { branches.push_back(text); }
 

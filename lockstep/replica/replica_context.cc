@@ -49,9 +49,9 @@ std::size_t component_here(std::size_t count, const char* kind) {
   const ReplicaContext* context = current_mode().context;
   const int update = current_update_replica();
   if (context == nullptr && update < 0)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("a ", kind, " has no single value outside a replica; reduce() it, gather() it, or take "
-                    "experimental_local_results()"));
+    throw Error(ErrorCode::kInvalidArgument, str("a ", kind,
+                                                 " has no single value outside a replica; reduce() it, gather() it, or take "
+                                                 "experimental_local_results()"));
   const auto replica = static_cast<std::size_t>(context != nullptr ? context->local_replica_id() : update);
   if (replica >= count)
     throw Error(ErrorCode::kInvalidArgument, str("a ", kind, " of ", count, " components is used in replica ", replica,
@@ -118,7 +118,8 @@ void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor
 void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
   require_current("all_reduce_");
   if (needs_gradient(value))
-    throw Error(ErrorCode::kInvalidArgument, "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
+    throw Error(ErrorCode::kInvalidArgument,
+                "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
   if (!value.is_non_overlapping_and_dense())
     throw Error(ErrorCode::kInvalidArgument, "all_reduce_: the value is not dense in memory; pass value.contiguous()");
   if (num_replicas_in_sync() == 1) return;

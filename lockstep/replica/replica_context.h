@@ -104,10 +104,10 @@ auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
   } mine{{args...}};
   internal::merge(*this, &mine, [&](std::span<void* const> all) {
     for (void* record : all) static_cast<Record*>(record)->first = &mine;
-    const auto call = [&]<std::size_t... I>(std::index_sequence<I...>) -> decltype(auto) {
-      return fn(strategy(), internal::collect<std::decay_t<Args>>(all, [](void* record) -> const auto& {
-                  return std::get<I>(static_cast<Record*>(record)->args);
-                })...);
+    const auto call = [&]<std::size_t... I>(std::index_sequence<I...>)->decltype(auto) {
+      return fn(strategy(),
+                internal::collect<std::decay_t<Args>>(
+                    all, [](void* record) -> const auto& { return std::get<I>(static_cast<Record*>(record)->args); })...);
     };
     if constexpr (std::is_void_v<Result>) call(std::index_sequence_for<Args...>());
     else mine.result.emplace(call(std::index_sequence_for<Args...>()));

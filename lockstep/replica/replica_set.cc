@@ -88,11 +88,11 @@ struct ReplicaSet::State {
   Rendezvous rendezvous;
   LocalHub hub;
   std::unique_ptr<Mailbox[]> mailboxes;
-  Gate done;                                 // moved when a replica has finished a job
-  std::atomic<std::uint32_t> released{0};    // merges whose function has run
+  Gate done;                               // moved when a replica has finished a job
+  std::atomic<std::uint32_t> released{0};  // merges whose function has run
   std::atomic<bool> is_stopping{false};
   std::atomic<std::uint64_t> runs{0};
-  std::timed_mutex turn;                     // held during an outermost run()
+  std::timed_mutex turn;  // held during an outermost run()
   std::atomic<std::thread::id> turn_owner{};
 
   // Written by replica r before a meeting, read by replica 0 after it.

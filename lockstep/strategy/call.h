@@ -19,10 +19,8 @@ struct WithContext {
   ReplicaContext& context;
 
   template <typename... Args>
-    requires std::is_invocable_v<F&, ReplicaContext&, Args...>
-  decltype(auto) operator()(Args&&... args) const {
-    return fn(context, std::forward<Args>(args)...);
-  }
+  requires std::is_invocable_v<F&, ReplicaContext&, Args...>
+  decltype(auto) operator()(Args&&... args) const { return fn(context, std::forward<Args>(args)...); }
 };
 
 // The single argument is a dataset element.

@@ -26,9 +26,9 @@ void require_local(const std::string& name) {
   if (!spec.task)
     throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' of job '", *spec.job,
                                                  "' has no task; and MirroredStrategy uses only this machine's devices"));
-  throw Error(ErrorCode::kInvalidArgument,
-              str("MirroredStrategy: device '", name, "' belongs to job '", *spec.job, "', not to this process; use "
-                  "MultiWorkerMirroredStrategy to train on several machines"));
+  throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' belongs to job '", *spec.job,
+                                               "', not to this process; use "
+                                               "MultiWorkerMirroredStrategy to train on several machines"));
 }
 
 std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int replicas_per_device) {
@@ -41,9 +41,9 @@ std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int re
     require_local(name);
     const auto device = find_logical_device(name);
     if (!seen.insert(device.name).second)
-      throw Error(ErrorCode::kInvalidArgument,
-                  str("MirroredStrategy: device '", name, "' (", device.name, ") is named twice; name each device once, and use "
-                      "replicas_per_device to put several replicas on one"));
+      throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' (", device.name,
+                                                   ") is named twice; name each device once, and use "
+                                                   "replicas_per_device to put several replicas on one"));
     devices.insert(devices.end(), static_cast<std::size_t>(replicas_per_device), device);
   }
   return devices;

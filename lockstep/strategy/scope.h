@@ -20,8 +20,8 @@ class [[nodiscard]] Scope {
   friend class Strategy;
   Scope() = default;
 
-  std::unique_ptr<internal::ModeGuard> mode_;               // null: entered again, or the default strategy's
-  std::unique_ptr<internal::DefaultScope> default_scope_;   // the default strategy's only
+  std::unique_ptr<internal::ModeGuard> mode_;              // null: entered again, or the default strategy's
+  std::unique_ptr<internal::DefaultScope> default_scope_;  // the default strategy's only
 };
 
 }  // namespace lockstep

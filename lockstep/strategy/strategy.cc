@@ -76,7 +76,8 @@ void Strategy::require_cross_replica_or_default(const char* what) const {
   if (mode.replicas != replicas_ && !is_other_default) internal::throw_mixed_strategies(str(what, "() of ", name()).c_str());
   if (mode.context != nullptr && !is_default())
     throw Error(ErrorCode::kFailedPrecondition,
-                str(what, "() was called inside a replica; it needs cross-replica context: call it outside run(), or inside "
+                str(what,
+                    "() was called inside a replica; it needs cross-replica context: call it outside run(), or inside "
                     "get_replica_context()->merge_call()"));
 }
 
@@ -118,9 +119,9 @@ at::Tensor Strategy::reduce(ReduceOpArg op, const at::Tensor& value, const Axis&
   if (axis.is_given()) return reduce_leaf(op, std::vector<at::Tensor>(replicas_->size(), value), axis);
   const bool is_zero = value.dim() == 0 && value.item<double>() == 0;
   if (op == ReduceOp::kSum && num_replicas_in_sync() > 1 && !is_zero)
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("reduce: a value that is not distributed (", value.sizes(), " ", value.scalar_type(),
-                              ") has no sum over ", num_replicas_in_sync(), " replicas; give what run() returned, or use MEAN"));
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("reduce: a value that is not distributed (", value.sizes(), " ",
+                                                           value.scalar_type(), ") has no sum over ", num_replicas_in_sync(),
+                                                           " replicas; give what run() returned, or use MEAN"));
   return value;
 }
 

@@ -80,11 +80,17 @@ class Strategy {
 
   // This process's components, in replica order; of anything else, the value itself.
   template <typename T>
-  std::vector<T> experimental_local_results(const PerReplica<T>& value) const { return value.values(); }
+  std::vector<T> experimental_local_results(const PerReplica<T>& value) const {
+    return value.values();
+  }
   template <typename T>
-  std::vector<T> experimental_local_results(const Mirrored<T>& value) const { return value.values(); }
+  std::vector<T> experimental_local_results(const Mirrored<T>& value) const {
+    return value.values();
+  }
   template <typename T>
-  std::vector<T> experimental_local_results(const T& value) const { return {value}; }
+  std::vector<T> experimental_local_results(const T& value) const {
+    return {value};
+  }
   std::vector<at::Tensor> experimental_local_results(const Variable& value) const { return value.components(); }
 
   // Splits every global batch of `dataset` over the replicas. See DistributedDataset.

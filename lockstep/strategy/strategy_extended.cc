@@ -73,8 +73,9 @@ Mirrored<at::Tensor> StrategyExtended::broadcast_to(const at::Tensor& value, con
 void StrategyExtended::require_component_count(const Variable& variable) const {
   const bool is_ours = variable.replicas() == &strategy_.replicas() || (!variable.is_distributed() && strategy_.is_default());
   if (!is_ours)
-    throw Error(ErrorCode::kInvalidArgument, str("update: variable '", variable.name(), "' was not made in the scope() of this ",
-                                                 strategy_.name(), "; make it there"));
+    throw Error(ErrorCode::kInvalidArgument,
+                str("update: variable '", variable.name(), "' was not made in the scope() of this ", strategy_.name(),
+                    "; make it there"));
 }
 
 StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& variable) {
@@ -82,7 +83,8 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   if (mode.replicas == nullptr && !strategy_.is_default())
     throw Error(ErrorCode::kFailedPrecondition,
                 str("colocate_vars_with must be called inside the scope() of its ", strategy_.name()));
-  if (mode.replicas != nullptr && mode.replicas != &strategy_.replicas()) internal::throw_mixed_strategies("colocate_vars_with");
+  if (mode.replicas != nullptr && mode.replicas != &strategy_.replicas())
+    internal::throw_mixed_strategies("colocate_vars_with");
   if (!variable_created_in_scope(variable))
     throw Error(ErrorCode::kInvalidArgument, str("colocate_vars_with: variable '", variable.name(),
                                                  "' was not made in this strategy's scope(); give one that was"));

@@ -14,9 +14,9 @@ namespace lockstep {
 // Where a result is put: a device's name, or the devices of a distributed value or variable.
 class Destinations {
  public:
-  Destinations(const char* device) : devices_({device}) {}                    // NOLINT: implicit on purpose
-  Destinations(const std::string& device) : devices_({device}) {}             // NOLINT
-  Destinations(const Variable& variable) : devices_(variable.devices()) {}    // NOLINT
+  Destinations(const char* device) : devices_({device}) {}                  // NOLINT: implicit on purpose
+  Destinations(const std::string& device) : devices_({device}) {}           // NOLINT
+  Destinations(const Variable& variable) : devices_(variable.devices()) {}  // NOLINT
   template <typename T>
   Destinations(const PerReplica<T>&) {}  // NOLINT: the replicas' own devices
   template <typename T>

@@ -36,18 +36,18 @@ constexpr std::size_t kNoBucket = SIZE_MAX;
 struct GradientReducer::State {
   struct Slot {
     at::Tensor parameter;
-    at::Tensor gradient;                // over the bucket's memory; undefined: not planned
+    at::Tensor gradient;  // over the bucket's memory; undefined: not planned
     std::size_t bucket = kNoBucket;
-    bool is_stale = false;              // the gradient belongs to the last step
-    bool has_gradient = false;          // since the last step
-    int fired = 0;                      // outside no_sync, since the last step
+    bool is_stale = false;      // the gradient belongs to the last step
+    bool has_gradient = false;  // since the last step
+    int fired = 0;              // outside no_sync, since the last step
     std::vector<std::shared_ptr<void>> hooks = {};
   };
 
   struct alignas(64) Replica {
     std::vector<Slot> slots;
-    std::vector<Kind> kinds;            // read by all replicas between two meetings
-    std::vector<int> missing;           // by bucket: members whose gradient has not come
+    std::vector<Kind> kinds;   // read by all replicas between two meetings
+    std::vector<int> missing;  // by bucket: members whose gradient has not come
     int no_sync = 0;
     bool is_synchronized = false;
   };
@@ -117,7 +117,8 @@ void GradientReducer::State::after(std::size_t replica, std::size_t index) {
   Slot& slot = mine.slots[index];
   if (exchange && slot.bucket != kNoBucket && exchange->is_published(replica, slot.bucket))
     throw Error(ErrorCode::kFailedPrecondition,
-                str("the gradient of parameter '", names[index], "' came twice in one step, after its sum over the replicas had "
+                str("the gradient of parameter '", names[index],
+                    "' came twice in one step, after its sum over the replicas had "
                     "begun; call every backward() of a step but the last under optimizer.no_sync(), or set "
                     "GradientOptions::overlap to false"));
   slot.has_gradient = true;
@@ -145,8 +146,8 @@ void GradientReducer::State::complete(std::size_t replica) {
     Slot& slot = mine.slots[i];
     const auto& gradient = slot.parameter.grad();
     mine.kinds[i] = !slot.has_gradient || !gradient.defined() ? Kind::kNone
-                    : gradient.layout() == at::kSparse         ? Kind::kSparse
-                                                               : Kind::kDense;
+                    : gradient.layout() == at::kSparse        ? Kind::kSparse
+                                                              : Kind::kDense;
   }
   if (exchange) fill_slots(replica);
 }
@@ -264,8 +265,8 @@ void GradientReducer::State::reduce_sparse(std::size_t replica, std::size_t inde
   } else {
     auto sizes = p.sizes().vec();
     sizes[0] = 0;
-    mine = {at::empty(sizes, p.options().requires_grad(false)), at::empty({0}, p.options().dtype(at::kLong).requires_grad(false)),
-            p.sizes().vec()};
+    mine = {at::empty(sizes, p.options().requires_grad(false)),
+            at::empty({0}, p.options().dtype(at::kLong).requires_grad(false)), p.sizes().vec()};
   }
   const auto values = group.all_gather(mine.values.contiguous());
   const auto indices = group.all_gather(mine.indices.contiguous());

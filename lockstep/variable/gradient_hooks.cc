@@ -1,7 +1,7 @@
 #include "lockstep/variable/gradient_hooks.h"
 
-#include <torch/torch.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/torch.h>
 
 namespace lockstep::internal {
 namespace {

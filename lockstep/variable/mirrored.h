@@ -58,14 +58,14 @@ class MirroredModule {
 template <typename Net, typename... Args>
 auto mirrored(const Args&... args) {
   using M = typename internal::Contained<Net>::type;
-  return MirroredModule<M>(std::make_shared<ModuleReplicas>(
-      [&]() -> std::shared_ptr<torch::nn::Module> { return std::make_shared<M>(args...); }));
+  return MirroredModule<M>(
+      std::make_shared<ModuleReplicas>([&]() -> std::shared_ptr<torch::nn::Module> { return std::make_shared<M>(args...); }));
 }
 
 // The same for modules that need more than a constructor: `make` returns a std::shared_ptr<Module>, or a holder, and is
 // called once a replica.
 template <typename F>
-  requires std::is_invocable_v<F&>
+requires std::is_invocable_v<F&>
 auto mirrored_from(F make) {
   using M = std::remove_reference_t<decltype(*make())>;
   return MirroredModule<M>(std::make_shared<ModuleReplicas>([&]() -> std::shared_ptr<torch::nn::Module> {

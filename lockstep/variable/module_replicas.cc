@@ -28,7 +28,8 @@ std::shared_ptr<torch::nn::Module> clone_of(const torch::nn::Module& module) {
     return module.clone();
   } catch (const c10::Error&) {
     throw Error(ErrorCode::kInvalidArgument,
-                str("mirrored: ", module.name(), " was given submodules that every copy would share, and it has no clone(); use "
+                str("mirrored: ", module.name(),
+                    " was given submodules that every copy would share, and it has no clone(); use "
                     "mirrored_from([] { return <a new module>; }), which is called once a replica"));
   }
 }
@@ -40,9 +41,9 @@ void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
   for (std::size_t i = 0; is_equal && i < from.size(); ++i)
     is_equal = from[i].key() == to[i].key() && from[i].value().sizes() == to[i].value().sizes();
   if (!is_equal)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("mirrored: two copies of ", module, " have different parameters or buffers; its constructor must make the "
-                    "same module every time"));
+    throw Error(ErrorCode::kInvalidArgument, str("mirrored: two copies of ", module,
+                                                 " have different parameters or buffers; its constructor must make the "
+                                                 "same module every time"));
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i)
     if (from[i].value().defined()) to[i].value().copy_(from[i].value());
@@ -80,7 +81,8 @@ class ModuleReplicas::GradientWatch {
     count.last_run = mode.replicas->runs();
     if (++count.unsynchronized_runs == kRunsBeforeWarning)
       log_once(LogLevel::kWarning,
-               str("gradients of ", owner.name(), " were computed in ", kRunsBeforeWarning, " run() calls and never brought "
+               str("gradients of ", owner.name(), " were computed in ", kRunsBeforeWarning,
+                   " run() calls and never brought "
                    "together: the replicas train apart. Step with lockstep::optimizer<...>(model, ...), or call its "
                    "synchronize(); accumulate gradients under its no_sync()"));
   }
@@ -95,8 +97,9 @@ ModuleReplicas::ModuleReplicas(const Factory& make) {
   const auto mode = internal::current_mode();
   replicas_ = mode.replicas == &internal::default_replicas() ? nullptr : mode.replicas;
   if (replicas_ != nullptr && mode.context != nullptr)
-    throw Error(ErrorCode::kFailedPrecondition,
-                "mirrored() was called inside a replica, where every replica would make a model of its own; call it in scope()");
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "mirrored() was called inside a replica, where every replica would make a model of its own; call it in scope()");
   modules_.push_back(make());
   name_ = modules_[0]->name();
   if (replicas_ == nullptr) return;
@@ -129,7 +132,8 @@ std::size_t ModuleReplicas::index_here() const {
   if (replicas_ == nullptr) {
     if (mode.context != nullptr && mode.replicas != &internal::default_replicas())
       throw Error(ErrorCode::kFailedPrecondition,
-                  str("the model ", name_, " was made outside the strategy's scope() and is used inside a replica, where all "
+                  str("the model ", name_,
+                      " was made outside the strategy's scope() and is used inside a replica, where all "
                       "replicas would train the one copy; call mirrored() inside scope()"));
     return 0;
   }

@@ -45,7 +45,8 @@ at::Tensor Variable::State::aggregate() const {
     case VariableAggregation::kNone: break;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              str("variable '", name, "' is synchronised on read with aggregation NONE: it has no single value across replicas; "
+              str("variable '", name,
+                  "' is synchronised on read with aggregation NONE: it has no single value across replicas; "
                   "read it inside run(), or give it SUM, MEAN or ONLY_FIRST_REPLICA"));
 }
 
@@ -80,7 +81,8 @@ int Variable::here() const {
   }
   if (mode.context != nullptr && mode.replicas != &internal::default_replicas())
     throw Error(ErrorCode::kFailedPrecondition,
-                str("variable '", name(), "' was made outside the strategy's scope() and is used inside a replica, where every "
+                str("variable '", name(),
+                    "' was made outside the strategy's scope() and is used inside a replica, where every "
                     "replica would change the one copy; make it inside scope()"));
   return 0;
 }
@@ -147,9 +149,9 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
     state_->aggregate();  // throws: across replicas it has no value
   } else if (state_->is_on_read() && state_->aggregation == VariableAggregation::kSum) {
     if (how != Write::kAssign)
-      throw Error(ErrorCode::kInvalidArgument,
-                  str(what, " across replicas on variable '", name(), "', which is synchronised on read with SUM, would count the "
-                      "value once per replica; use assign(), or write inside run()"));
+      throw Error(ErrorCode::kInvalidArgument, str(what, " across replicas on variable '", name(),
+                                                   "', which is synchronised on read with SUM, would count the "
+                                                   "value once per replica; use assign(), or write inside run()"));
     apply_to_all(value.to(at::kDouble) / static_cast<double>(size()));
   } else {
     apply_to_all(value);

@@ -30,8 +30,8 @@ std::ostream& operator<<(std::ostream& out, VariableSynchronization synchronizat
 std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation);
 
 struct VariableOptions {
-  std::string name = "";                            // "": "Variable"
-  std::optional<bool> trainable = std::nullopt;     // absent: true, but false for kOnRead
+  std::string name = "";                         // "": "Variable"
+  std::optional<bool> trainable = std::nullopt;  // absent: true, but false for kOnRead
   VariableSynchronization synchronization = VariableSynchronization::kAuto;
   VariableAggregation aggregation = VariableAggregation::kNone;
 };
@@ -60,12 +60,12 @@ class Variable {
   bool trainable() const;
   VariableSynchronization synchronization() const;
   VariableAggregation aggregation() const;
-  std::size_t size() const;                                 // components
-  const std::vector<at::Tensor>& components() const;        // live, by local replica
-  std::vector<std::string> component_names() const;         // "w", "w/replica_1", ...
+  std::size_t size() const;                           // components
+  const std::vector<at::Tensor>& components() const;  // live, by local replica
+  std::vector<std::string> component_names() const;   // "w", "w/replica_1", ...
   std::vector<std::string> devices() const;
-  bool is_distributed() const;                              // made under a strategy
-  ReplicaSet* replicas() const;                             // whose; null outside every strategy
+  bool is_distributed() const;   // made under a strategy
+  ReplicaSet* replicas() const;  // whose; null outside every strategy
 
   // The value here: live where a component answers (autograd reaches it), a new tensor where components are aggregated.
   at::Tensor value() const;

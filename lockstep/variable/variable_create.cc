@@ -16,9 +16,9 @@ thread_local int t_default_scopes = 0;
 
 void require_valid(const VariableOptions& options, const at::Tensor& initial) {
   if (options.synchronization == VariableSynchronization::kNone)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("variable '", options.name, "': synchronization NONE is not supported under a strategy; use ON_READ for "
-                    "replica-local values, or ON_WRITE"));
+    throw Error(ErrorCode::kInvalidArgument, str("variable '", options.name,
+                                                 "': synchronization NONE is not supported under a strategy; use ON_READ for "
+                                                 "replica-local values, or ON_WRITE"));
   if (options.aggregation == VariableAggregation::kMean && !initial.is_floating_point() && !initial.is_complex())
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("variable '", options.name, "' of dtype ", initial.scalar_type(),
@@ -30,8 +30,8 @@ std::shared_ptr<Variable::State> make_state(ReplicaSet* replicas, const at::Tens
   auto state = std::make_shared<Variable::State>();
   state->name = options.name.empty() ? "Variable" : options.name;
   state->replicas = replicas;
-  state->synchronization = options.synchronization == VariableSynchronization::kAuto ? VariableSynchronization::kOnWrite
-                                                                                     : options.synchronization;
+  state->synchronization =
+      options.synchronization == VariableSynchronization::kAuto ? VariableSynchronization::kOnWrite : options.synchronization;
   state->aggregation = options.aggregation;
   state->trainable = options.trainable.value_or(!state->is_on_read());
   const int count = replicas == nullptr ? 1 : replicas->size();
@@ -74,7 +74,8 @@ std::shared_ptr<Variable::State> make(const std::function<at::Tensor()>& initial
   ReplicaSet* replicas = mode.replicas == &internal::default_replicas() ? nullptr : mode.replicas;
   if (replicas != nullptr && t_default_scopes > 0)
     throw Error(ErrorCode::kFailedPrecondition,
-                str("variable '", options.name, "' is made in a strategy's scope inside the default strategy's scope: mixing "
+                str("variable '", options.name,
+                    "' is made in a strategy's scope inside the default strategy's scope: mixing "
                     "different Strategy objects; leave the default strategy's scope first"));
   if (replicas != nullptr && mode.context != nullptr) return make_in_replica(*mode.context, initializer, options);
   return make_state(replicas, initializer(), options);
@@ -112,7 +113,7 @@ std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Variable& variable) {
-  const char* kind = !variable.is_distributed() ? "Variable"
+  const char* kind = !variable.is_distributed()      ? "Variable"
                      : variable.state_->is_on_read() ? "SyncOnReadVariable"
                                                      : "MirroredVariable";
   out << kind << ":{\n";

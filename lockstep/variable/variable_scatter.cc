@@ -36,7 +36,8 @@ Variable& Variable::scatter_update(const IndexedSlices& slices) { return scatter
 Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& slices) {
   const auto aggregation = state_->aggregation;
   if (state_->is_on_read())
-    throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(), "' is synchronised on read, which has no row-wise "
+    throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(),
+                                               "' is synchronised on read, which has no row-wise "
                                                "writes; use a mirrored variable (ON_WRITE)"));
   const bool is_exclusive = how == Write::kAssign || how == Write::kMin || how == Write::kMax;
   if (state_->replicas != nullptr && is_exclusive && aggregation != VariableAggregation::kNone &&
@@ -46,8 +47,8 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
   slices.validate();
   const at::NoGradGuard no_grad;
   const auto rows = state_->components[0].dim() == 0 ? 0 : state_->components[0].size(0);
-  if (slices.indices.numel() > 0 && (slices.indices.min().item<std::int64_t>() < 0 ||
-                                     slices.indices.max().item<std::int64_t>() >= rows))
+  if (slices.indices.numel() > 0 &&
+      (slices.indices.min().item<std::int64_t>() < 0 || slices.indices.max().item<std::int64_t>() >= rows))
     throw Error(ErrorCode::kInvalidArgument, str(what, ": an index is outside the ", rows, " rows of variable '", name(), "'"));
 
   const auto apply = [&](at::Tensor& component, const IndexedSlices& given) {

@@ -25,9 +25,7 @@ class DenseEquivalence : public ::testing::Test {};
 using DenseNets = ::testing::Types<Mlp, Cnn>;
 TYPED_TEST_SUITE(DenseEquivalence, DenseNets);
 
-TYPED_TEST(DenseEquivalence, Sgd) {
-  expect_equal_to_one_process<TypeParam, torch::optim::SGD>(torch::optim::SGDOptions(0.05));
-}
+TYPED_TEST(DenseEquivalence, Sgd) { expect_equal_to_one_process<TypeParam, torch::optim::SGD>(torch::optim::SGDOptions(0.05)); }
 TYPED_TEST(DenseEquivalence, Momentum) {
   expect_equal_to_one_process<TypeParam, torch::optim::SGD>(torch::optim::SGDOptions(0.02).momentum(0.9).weight_decay(1e-3));
 }
@@ -44,9 +42,7 @@ TYPED_TEST(DenseEquivalence, RmsProp) {
   expect_equal_to_one_process<TypeParam, torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-3));
 }
 
-TEST(SparseEquivalence, Sgd) {
-  expect_equal_to_one_process<Embedder, torch::optim::SGD>(torch::optim::SGDOptions(0.05));
-}
+TEST(SparseEquivalence, Sgd) { expect_equal_to_one_process<Embedder, torch::optim::SGD>(torch::optim::SGDOptions(0.05)); }
 TEST(SparseEquivalence, Adagrad) {
   expect_equal_to_one_process<Embedder, torch::optim::Adagrad>(torch::optim::AdagradOptions(0.01));
 }
@@ -59,7 +55,8 @@ void expect_reproducible(const Options& options) {
     MirroredStrategy one_device({"CPU:0"}, {.replicas_per_device = replicas});
     const auto reference = train_mirrored<Net, X>(first, options);
     EXPECT_TRUE(is_same_bits(train_mirrored<Net, X>(second, options)[0], reference[0])) << replicas << " replicas, second run";
-    EXPECT_TRUE(is_same_bits(train_mirrored<Net, X>(one_device, options)[0], reference[0])) << replicas << " replicas, one device";
+    EXPECT_TRUE(is_same_bits(train_mirrored<Net, X>(one_device, options)[0], reference[0]))
+        << replicas << " replicas, one device";
     EXPECT_TRUE(is_same_bits(train_mirrored<Net, X>(first, options, {.gradients = {.overlap = false}})[0], reference[0]))
         << replicas << " replicas, without overlap";
   }

@@ -14,7 +14,8 @@
 namespace lockstep::testing {
 
 struct Mlp : torch::nn::Module {
-  Mlp() : first(register_module("first", torch::nn::Linear(6, 16))), second(register_module("second", torch::nn::Linear(16, 3))) {
+  Mlp()
+      : first(register_module("first", torch::nn::Linear(6, 16))), second(register_module("second", torch::nn::Linear(16, 3))) {
     to(torch::kDouble);
   }
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(first(x))); }

@@ -1,0 +1,113 @@
+"""Training of W1 to W5: Lockstep in turns with its peers."""
+
+import os
+import time
+from statistics import median
+
+from driver.processes import KEPT_PAGES, Contender, Failure
+from driver.report import row
+
+MODELS = ["W1", "W2", "W3", "W4", "W5"]
+INDEPENDENT = "two C++ processes without communication"
+DDP = "PyTorch DDP, gloo"
+TF = "TensorFlow MirroredStrategy"
+TARGETS = {
+    INDEPENDENT: {"W1": 0.90, "W2": 0.90, "W3": 0.85, "W4": 0.8, "W5": 0.90},
+    DDP: {"W1": 5, "W2": 1.5, "W3": 1.0, "W4": 2, "W5": 1.1},
+    TF: {"W1": 2.5, "W4": 4, "W5": 1.25},
+}
+# Overlap may not cost anything; this much is what two identical programs differ by on a quiet machine.
+OVERLAP_NOISE = 0.03
+
+
+class Training:
+    """The contenders of one model, all alive, one of them at work at a time."""
+
+    def __init__(self, model, settings):
+        self.model = model
+        self.settings = settings
+        program = os.path.join(settings.build, "bin", "train_bench")
+        peers = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers")
+        one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        alone = [[program, "--mode=independent", f"--model={model}", f"--part={part}"] for part in range(2)]
+        plans = [("lockstep", "", [[program, "--mode=lockstep", f"--model={model}"]], {}),
+                 ("no overlap", "", [[program, "--mode=lockstep_no_overlap", f"--model={model}"]], {}),
+                 (INDEPENDENT, "malloc as it is", alone, one_thread),
+                 (INDEPENDENT, "malloc keeps pages", alone, {**one_thread, **KEPT_PAGES})]
+        if settings.torch:
+            ddp = [[settings.torch, os.path.join(peers, "ddp.py"), model]]
+            plans += [(DDP, "malloc as it is", ddp, {}), (DDP, "malloc keeps pages", ddp, KEPT_PAGES)]
+        if settings.tensorflow:
+            script = [settings.tensorflow, os.path.join(peers, "tf_mirrored.py"), model]
+            plans += [(TF, " ".join(extra) or "TensorFlow's own threads", [script + extra], {})
+                      for extra in ([], ["--intra=1", "--inter=2"])]
+        self.plans = plans
+        self.contenders = {}  # (who, variant) -> Contender
+
+    def start(self):
+        for who, variant, commands, environment in self.plans:
+            name = f"{self.model} {who} {variant}".strip()
+            self.contenders[who, variant] = Contender(name, commands, environment, self.settings.logs)
+        for key in list(self.contenders):
+            contender = self.contenders[key]
+            try:
+                ready = contender.wait_until_ready()
+                self.settings.versions.setdefault("libtorch", ready.get("libtorch"))
+                contender.run(min(1.0, self.settings.window), is_warm_up=True)
+            except Failure as failure:
+                if key[0] not in (DDP, TF):
+                    raise
+                print(f"  {failure}; its line is left out", flush=True)
+                contender.stop()
+                del self.contenders[key]
+
+    def run(self):
+        """All rounds; every round begins with another contender."""
+        order = list(self.contenders.values())
+        for k in range(self.settings.rounds):
+            for contender in order[k % len(order):] + order[:k % len(order)]:
+                contender.run(self.settings.window)
+                time.sleep(0.02)
+
+    def stop(self):
+        for contender in self.contenders.values():
+            contender.stop()
+
+    def best(self, who):
+        """The variant of a peer with the highest median: a peer is never handicapped."""
+        variants = [(variant, c) for (name, variant), c in self.contenders.items() if name == who]
+        return max(variants, key=lambda pair: median(pair[1].samples), default=(None, None))
+
+    def rows(self):
+        lockstep = self.contenders["lockstep", ""]
+        plain = self.contenders["no overlap", ""]
+        result = []
+        for who in (INDEPENDENT, DDP, TF):
+            variant, peer = self.best(who)
+            if peer is None:
+                continue
+            others = {name: round(median(c.samples), 1) for (w, name), c in self.contenders.items() if w == who}
+            result.append(row(f"train {self.model}", "examples/s", lockstep.samples, peer=who, peer_values=peer.samples,
+                              target=TARGETS[who].get(self.model),
+                              config={**self.config(lockstep), "peer_variant": variant, "peer_medians": others}))
+        result.append(row(f"overlap {self.model}", "examples/s", lockstep.samples, peer="overlap off",
+                          peer_values=plain.samples, target=1.0, tolerance=OVERLAP_NOISE, config=self.config(lockstep)))
+        return result
+
+    def config(self, contender):
+        return {"replicas": 2, "window_s": self.settings.window, "steps_a_window": median(contender.steps),
+                "loss": [round(contender.losses[0], 4), round(contender.losses[-1], 4)]}
+
+    def not_learning(self):
+        return [c.name for c in self.contenders.values() if not c.has_learnt()]
+
+
+def measure(model, settings):
+    """The rows of one model, and the names of contenders whose loss did not fall."""
+    training = Training(model, settings)
+    try:
+        training.start()
+        training.run()
+        return training.rows(), training.not_learning()
+    finally:
+        training.stop()
