@@ -1,5 +1,11 @@
 # What Lockstep is built on. ARCHITECTURE.md says why each was chosen.
 find_package(Torch REQUIRED)
+# Tests on a GPU are built when this LibTorch has CUDA.
+if(TARGET torch_cuda)
+  set(LOCKSTEP_HAS_CUDA ON)
+else()
+  set(LOCKSTEP_HAS_CUDA OFF)
+endif()
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 if(LOCKSTEP_TESTS OR LOCKSTEP_BENCH)

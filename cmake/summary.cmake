@@ -1,6 +1,6 @@
 # What was found, printed by scripts/build.sh.
 message(STATUS "lockstep: LibTorch ${Torch_VERSION} (${TORCH_INSTALL_PREFIX})")
-if(TORCH_CUDA_LIBRARIES)
+if(LOCKSTEP_HAS_CUDA)
   message(STATUS "lockstep: devices: CPU, CUDA")
 else()
   message(STATUS "lockstep: devices: CPU (this LibTorch has no CUDA)")

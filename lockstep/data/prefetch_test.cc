@@ -70,7 +70,7 @@ TEST(Prefetch, StopsWhenDestroyedAfterAnError) {
 }
 
 TEST(Prefetch, CarriesTheCallersSettings) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto dataset =
       Dataset::range(1).map([](at::Tensor) { return at::scalar_tensor(at::GradMode::is_enabled() ? 1 : 0); }).prefetch(1);
   EXPECT_EQ(values(dataset), (Ints{0}));

@@ -134,7 +134,7 @@ void GradientReducer::State::attach(Slot& slot) {
   auto& gradient = slot.parameter.mutable_grad();
   if (!gradient.defined() || gradient.unsafeGetTensorImpl() == slot.gradient.unsafeGetTensorImpl()) return;
   if (gradient.layout() == at::kStrided && gradient.data_ptr() == slot.gradient.data_ptr()) return;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   slot.gradient.copy_(gradient.layout() == at::kSparse ? gradient.to_dense() : gradient);
   gradient = slot.gradient;
 }
@@ -154,7 +154,7 @@ void GradientReducer::State::complete(std::size_t replica) {
 
 void GradientReducer::State::fill_slots(std::size_t replica) {
   Replica& mine = replicas[replica];
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (auto& slot : mine.slots) {
     if (slot.bucket == kNoBucket || exchange->is_published(replica, slot.bucket)) continue;
     if (slot.has_gradient) {
@@ -245,7 +245,7 @@ void GradientReducer::State::reduce_unplanned(std::size_t replica, Group& group)
 // A gradient that came for the first time after the plan was made, in the step in which it came.
 void GradientReducer::State::reduce_dense(std::size_t replica, std::size_t index, Group& group) {
   Slot& slot = replicas[replica].slots[index];
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const Kind kind = replicas[replica].kinds[index];
   auto gradient = kind == Kind::kNone     ? at::zeros(slot.parameter.sizes(), slot.parameter.options().requires_grad(false))
                   : kind == Kind::kSparse ? slot.parameter.grad().to_dense()
@@ -258,7 +258,7 @@ void GradientReducer::State::reduce_dense(std::size_t replica, std::size_t index
 void GradientReducer::State::reduce_sparse(std::size_t replica, std::size_t index, Group& group) {
   Slot& slot = replicas[replica].slots[index];
   const auto& p = slot.parameter;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   IndexedSlices mine;
   if (replicas[replica].kinds[index] == Kind::kSparse) {
     mine = from_sparse_tensor(p.grad());
@@ -272,12 +272,14 @@ void GradientReducer::State::reduce_sparse(std::size_t replica, std::size_t inde
   const auto indices = group.all_gather(mine.indices.contiguous());
   IndexedSlices all{at::cat(values, 0), at::cat(indices, 0), p.sizes().vec()};
   if (options.reduce == ReduceOp::kMean) all.values.div_(static_cast<double>(replicas.size()));
-  slot.parameter.mutable_grad() = to_sparse_tensor(all);
+  // A GPU adds repeated rows of a sparse tensor in any order; coalesced, each row stands once and copies stay equal.
+  auto sparse = to_sparse_tensor(all);
+  slot.parameter.mutable_grad() = p.is_cpu() ? sparse : sparse.coalesce();
 }
 
 void GradientReducer::State::scale(std::size_t replica) {
   if (options.reduce == ReduceOp::kSum) return;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (std::size_t b = 0; b < exchange->buckets(); ++b)
     at::Tensor(exchange->buffer(replica, b)).div_(static_cast<double>(replicas.size()));
 }

@@ -51,7 +51,7 @@ void Optimizer::synchronize() { reducer_->synchronize(); }
 void Optimizer::zero_grad() { reducer_->discard(); }
 
 void Optimizer::clip(std::size_t replica) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   double sum = 0;
   for (const auto& [name, parameter] : model_->named_parameters(replica))
     if (parameter.grad().defined()) sum += squared_norm(parameter.grad());

@@ -44,7 +44,7 @@ void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
     throw Error(ErrorCode::kInvalidArgument, str("mirrored: two copies of ", module,
                                                  " have different parameters or buffers; its constructor must make the "
                                                  "same module every time"));
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i)
     if (from[i].value().defined()) to[i].value().copy_(from[i].value());
 }
@@ -167,7 +167,7 @@ void ModuleReplicas::synchronize_buffers() const {
   if (replicas_ == nullptr || replicas_->runs() == synchronized_at_run_) return;
   synchronized_at_run_ = replicas_->runs();
   if (size() == 1) return;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   std::vector<torch::OrderedDict<std::string, at::Tensor>> buffers;
   for (const auto& module : modules_) buffers.push_back(module->named_buffers());
   for (std::size_t k = 0; k < buffers[0].size(); ++k) {

@@ -1,6 +1,7 @@
 #include "lockstep/variable/variable.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -37,7 +38,7 @@ at::Tensor combine(const Variable::State& state, const char* what, std::span<voi
 }  // namespace
 
 at::Tensor Variable::State::aggregate() const {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   switch (aggregation) {
     case VariableAggregation::kSum: return reduce_values(ReduceOp::kSum, components).clone();
     case VariableAggregation::kMean: return reduce_values(ReduceOp::kMean, components).clone();
@@ -103,7 +104,7 @@ Variable& Variable::assign_add(double value) { return write(Write::kAdd, at::sca
 Variable& Variable::assign_sub(double value) { return write(Write::kSub, at::scalar_tensor(value, at::kDouble), true); }
 
 Variable& Variable::assign(const Mirrored<at::Tensor>& value) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const int replica = here();
   if (replica >= 0) return assign(value[static_cast<std::size_t>(replica)]);
   if (value.size() != size())
@@ -121,7 +122,7 @@ Variable& Variable::assign(const Variable& value) {
 
 Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
   const char* what = how == Write::kAssign ? "assign" : how == Write::kAdd ? "assign_add" : "assign_sub";
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto& shape = state_->components[0].sizes();
   if (!is_literal && value.sizes() != shape)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, " to variable '", name(), "' of shape ", shape,
@@ -164,7 +165,7 @@ at::Tensor Variable::saved_value() const {
 }
 
 void Variable::restore(const at::Tensor& value) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   if (value.sizes() != state_->components[0].sizes())
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("restore of variable '", name(), "' of shape ", state_->components[0].sizes(),

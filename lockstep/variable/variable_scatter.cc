@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -45,7 +46,7 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
     throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(), "' has aggregation ", aggregation,
                                                "; only NONE and ONLY_FIRST_REPLICA can do it"));
   slices.validate();
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto rows = state_->components[0].dim() == 0 ? 0 : state_->components[0].size(0);
   if (slices.indices.numel() > 0 &&
       (slices.indices.min().item<std::int64_t>() < 0 || slices.indices.max().item<std::int64_t>() >= rows))

@@ -19,6 +19,8 @@ struct Case {
   Json input = {};
   // What TensorFlow gave: {"expect": ...} or {"error": {"type", "contains"}}.
   Json outcome = {};
+  // Our steps where the file gives them beside TensorFlow's (SPEC A4); else null.
+  Json balanced = {};
 
   // What was asked: the field names of the expectation (null where TensorFlow raised). Only for what the input leaves
   // open, such as the number of rows of an IndexedSlices; never a value to give back.

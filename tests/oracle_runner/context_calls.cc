@@ -150,7 +150,7 @@ const std::map<std::string, DefaultCall>& default_calls() {
 
 Setup::Setup(int replicas)
     : strategy(mirrored(replicas)),
-      other(mirrored(replicas + 1)),
+      other(mirrored(replicas == 2 ? 3 : 2)),
       variable(make_variable_in(strategy)),
       dataset(strategy.experimental_distribute_dataset(batches())),
       iterator(dataset.make_iterator()),

@@ -17,7 +17,7 @@ struct Setup {
   explicit Setup(int replicas);
 
   MirroredStrategy& strategy;
-  MirroredStrategy& other;             // one replica more
+  MirroredStrategy& other;             // the generator's: of 2 replicas, or of 3 beside one of 2
   Variable variable;                   // of `strategy`
   DistributedDataset dataset;          // of `strategy`
   DistributedIterator iterator;        // of `dataset`

@@ -156,6 +156,8 @@ Json expected_run_results(int replicas) {
 }
 
 Json construct(const Json& input) {
+  if (input.at("devices").empty() && !list_physical_devices("GPU").empty())
+    throw NotApplicable("the oracle's machine had no GPU, this one has: the default devices differ");
   struct Configured {
     explicit Configured(int count) { set_logical_device_configuration("CPU:0", count); }
     ~Configured() { reset_logical_device_configuration(); }
@@ -198,10 +200,12 @@ Json component_of(const Json& value, std::size_t replica) {
   return selected;
 }
 
-bool names_missing_cpu(const Json& input) {
+bool names_missing_device(const Json& input) {
   const auto is_missing = [&](const Json& name) {
-    const auto index = DeviceSpec::parse(canonicalize(name.get<std::string>())).device_index;
-    return index && *index >= input.at("logical_cpus").get<std::int64_t>();
+    const auto spec = DeviceSpec::parse(canonicalize(name.get<std::string>()));
+    const auto count = *spec.device_type == "CPU" ? input.at("logical_cpus").get<std::int64_t>()
+                                                  : static_cast<std::int64_t>(list_physical_devices(*spec.device_type).size());
+    return *spec.device_index < 0 || *spec.device_index >= count;
   };
   return std::ranges::any_of(input.at("devices"), is_missing);
 }
@@ -228,7 +232,7 @@ std::optional<Difference> difference_in_contexts(const Case& one) {
   const auto where = get_or<std::string>(one.input, "where", "");
   const int replicas = get_or(one.input, "replicas", 1);
   const bool is_answered = one.outcome.contains("expect");
-  if (call == "MirroredStrategy" && is_answered && names_missing_cpu(one.input))
+  if (call == "MirroredStrategy" && is_answered && names_missing_device(one.input))
     return Difference{"A8: a device that does not exist is a mistake", {{{"error", {{"code", "kInvalidArgument"}}}}}};
   if (one.input.contains("returned"))
     return Difference{"A2: run() gives one result per replica", {{{"expect", expected_run_results(replicas)}}}};

@@ -18,6 +18,9 @@ Json outcome_of(const Suite& suite, const Case& one) {
   }
 }
 
+// The message without LibTorch's stack trace.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 Verdict compare_with_ours(const Difference& ours, const Json& got) {
   std::string mismatch;
   for (const auto& outcome : ours.outcomes) {
@@ -58,7 +61,7 @@ Verdict judge(const Suite& suite, const Case& one) {
   } catch (const NotApplicable& reason) {
     return {Status::kNotApplicable, reason.what()};
   } catch (const std::exception& error) {
-    return {Status::kFailed, "expected " + shorten(one.outcome) + ", got an exception that is not ours: " + error.what()};
+    return {Status::kFailed, "expected " + shorten(one.outcome) + ", got an exception that is not ours: " + first_line(error.what())};
   } catch (...) {
     return {Status::kFailed, "expected " + shorten(one.outcome) + ", got an exception of an unknown type"};
   }

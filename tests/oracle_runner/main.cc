@@ -40,6 +40,10 @@ Case to_case(const Json& json) {
   for (const char* key : {"expect", "error"})
     if (json.contains(key)) one.outcome[key] = json[key];
   if (one.outcome.size() != 1) throw std::runtime_error("a case needs either \"expect\" or \"error\"");
+  if (one.asked().is_object() && one.asked().contains("balanced")) {
+    one.balanced = one.asked()["balanced"];
+    one.outcome["expect"].erase("balanced");
+  }
   return one;
 }
 

@@ -107,10 +107,9 @@ Json answer_rebatch(const Case& one) {
 std::optional<Difference> difference_in_rebatch(const Case& one) {
   const auto policy = get_or<std::string>(one.input, "policy", "");
   const bool is_split_by_data = policy == "AUTO" || policy == "DATA";
-  if (!is_split_by_data || one.input.at("replicas").get<int>() < 2 || !one.asked().contains("balanced")) return std::nullopt;
+  if (!is_split_by_data || one.input.at("replicas").get<int>() < 2 || one.balanced.is_null()) return std::nullopt;
   auto ours = one.asked();
-  ours["steps"] = ours["balanced"];
-  ours.erase("balanced");
+  ours["steps"] = one.balanced;
   return Difference{"A4: every batch is split alone, into parts that differ by at most one row", {{{"expect", std::move(ours)}}}};
 }
 

@@ -100,6 +100,7 @@ Json scatter(const Case& one) {
   auto& strategy = strategy_of(one.input);
   const auto scatter = scatter_of(one.input.at("api").get<std::string>());
   auto variable = make_variable(one.input, {1.0, 2.0});
+  const bool is_given = one.input.contains("indices");  // variables that refuse every scatter have none
   const auto indices = get_or<Json>(one.input, "indices", {0});
   const auto updates = to_tensor(get_or<Json>(one.input, "updates", {1.0}));
   if (get_or<std::string>(one.input, "context", "cross") == "cross") {
@@ -108,7 +109,8 @@ Json scatter(const Case& one) {
   } else {
     strategy.run([&](ReplicaContext& context) {
       const auto replica = context.replica_id_in_sync_group();
-      (Variable(variable).*scatter)({updates[replica], to_tensor(indices.at(static_cast<std::size_t>(replica)))});
+      const auto& rows = is_given ? indices.at(static_cast<std::size_t>(replica)) : indices;
+      (Variable(variable).*scatter)({is_given ? updates[replica] : updates, to_tensor(rows)});
     });
   }
   return {{"components", list_to_json(variable.components())}};
