@@ -2,8 +2,8 @@
 // several such programs can take turns on one machine:
 //
 //   train_bench --mode=lockstep|lockstep_no_overlap|independent|threads --model=W1
-//   run 1.5     trains for 1.5 seconds and prints one JSON line
-//   memory      prints the process's peak memory and page faults
+//   run 1.5     trains for 1.5 seconds and prints one JSON line: examples/s, loss, processor seconds, page faults
+//   memory      prints the process's peak memory
 //   quit
 //
 // Between commands every thread is blocked. Other options: --replicas=2, --part=K (independent: which part of the data),
@@ -63,12 +63,25 @@ long long status_bytes(const std::string& name) {
   return 0;
 }
 
-void print_window(const Window& window) {
+rusage usage_now() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("{\"examples_per_s\": %.1f, \"steps\": %lld, \"seconds\": %.4f, \"loss\": %.6f, \"minor_faults\": %ld}\n",
+  return usage;
+}
+
+double seconds_between(const timeval& from, const timeval& to) {
+  return static_cast<double>(to.tv_sec - from.tv_sec) + 1e-6 * static_cast<double>(to.tv_usec - from.tv_usec);
+}
+
+void run_window(Trainer& trainer, double seconds) {
+  const rusage before = usage_now();
+  const Window window = trainer.train(seconds);
+  const rusage after = usage_now();
+  std::printf("{\"examples_per_s\": %.1f, \"steps\": %lld, \"seconds\": %.4f, \"loss\": %.6f, \"user_s\": %.4f, "
+              "\"system_s\": %.4f, \"page_faults\": %ld}\n",
               window.examples_per_second, static_cast<long long>(window.steps), window.seconds, window.loss,
-              usage.ru_minflt);
+              seconds_between(before.ru_utime, after.ru_utime), seconds_between(before.ru_stime, after.ru_stime),
+              after.ru_minflt - before.ru_minflt);
   std::fflush(stdout);
 }
 
@@ -87,7 +100,7 @@ void serve(Trainer& trainer) {
     std::string command;
     double seconds = 0;
     words >> command >> seconds;
-    if (command == "run") print_window(trainer.train(seconds));
+    if (command == "run") run_window(trainer, seconds);
     else if (command == "memory") print_memory(trainer);
     else if (command == "quit") return;
     else throw std::invalid_argument("unknown command '" + line + "'");
@@ -102,7 +115,7 @@ int main(int argc, char** argv) {
     const auto arguments = bench::parse(std::vector<std::string>(argv + 1, argv + argc));
     const auto trainer = bench::make_trainer(arguments);
     if (arguments.seconds > 0) {
-      bench::print_window(trainer->train(arguments.seconds));
+      bench::run_window(*trainer, arguments.seconds);
       bench::print_memory(*trainer);
     } else {
       bench::serve(*trainer);

@@ -177,7 +177,7 @@ void collectives() {
     expect(is(replica.all_gather(x, /*axis=*/0), {0, 1, 1}));
     const auto [rows, ids] = replica.all_reduce("sum", std::tuple(x.size(0), id));  // any structure, leaf by leaf
     expect(rows == 3 && ids == 1);
-    replica.all_reduce("sum", x.sum()).backward();  // the gradient is summed over the replicas as well
+    replica.all_gather(x, 0).sum().backward();  // the gradients of both replicas' results reach x
     expect(is(x.grad()[0], 2));
     replica.barrier();
   });
@@ -205,13 +205,16 @@ void random_numbers() {
   ls::MirroredStrategy a({"CPU:0", "CPU:1"}, {.seed = 7}), b({"CPU:0", "CPU:1"}, {.seed = 7});
   const auto draw = [] { return torch::rand({3}); };
   auto x = a.run(draw);
-  torch::manual_seed(1);  // is for code outside run()
   auto y = b.run(draw);
   expect(torch::equal(x[0], y[0]) && torch::equal(x[1], y[1]));  // the same seed and replica: the same numbers
   expect(!torch::equal(x[0], x[1]));                             // every replica has numbers of its own
   // [random]
   a.replicas().manual_seed(7);
   expect(torch::equal(a.run(draw)[1], x[1]));
+  torch::manual_seed(7);  // before a strategy without a seed is made: the same as giving it the seed
+  ls::MirroredStrategy c({"CPU:0", "CPU:1"});
+  torch::manual_seed(8);  // afterwards: only for code outside run()
+  expect(torch::equal(c.run(draw)[1], x[1]));
 }
 
 using Rows = std::vector<std::vector<std::int64_t>>;  // by step, by replica
@@ -235,8 +238,11 @@ void input() {
   });
   expect(rows_of(from_function) == Rows{{2, 2, 1}});
   // [input]
-  auto off = dataset.with_options({.auto_shard_policy = ls::AutoShardPolicy::kOff});
-  expect(rows_of(strategy.experimental_distribute_dataset(off)) == Rows{{2, 1, 1}, {1, 0, 0}});
+  ls::MirroredStrategy two({"CPU:0", "CPU:1"});
+  auto batches = ls::data::Dataset::range(6).batch(4);
+  expect(rows_of(two.experimental_distribute_dataset(batches)) == Rows{{2, 2}, {1, 1}});
+  auto off = batches.with_options({.auto_shard_policy = ls::AutoShardPolicy::kOff});
+  expect(rows_of(two.experimental_distribute_dataset(off)) == Rows{{2, 2}, {2, 0}});
   auto joined = ls::data::Dataset::range(6).batch(4).concatenate(ls::data::Dataset::range(2).batch(4));  // 4, 2, 2 rows
   expect(rows_of(strategy.experimental_distribute_dataset(joined)) == Rows{{2, 1, 1}, {1, 1, 0}, {1, 1, 0}});
   const auto scalars = ls::data::Dataset::range(5);

@@ -77,26 +77,28 @@ class Contender:
         self.processes = [Process(f"{name}.{k}", command, environment, log_folder) for k, command in enumerate(commands)]
         self.samples = []
         self.losses = []
-        self.steps = []
+        self.windows = []  # the answers of the first process
 
     def wait_until_ready(self, within=120):
         return [process.receive(within) for process in self.processes][0]
 
-    def run(self, seconds, is_warm_up=False):
+    def run(self, seconds, is_sample=True):
         for process in self.processes:
             process.send(f"run {seconds}")
         answers = [process.receive(60 + 20 * seconds) for process in self.processes]
         self.losses.append(sum(answer["loss"] for answer in answers) / len(answers))
-        if is_warm_up:
-            return
-        self.samples.append(sum(answer["examples_per_s"] for answer in answers))
-        self.steps.append(max(answer["steps"] for answer in answers))
+        self.windows.append(answers[0])
+        if is_sample:
+            self.samples.append(sum(answer["examples_per_s"] for answer in answers))
 
     def memory(self):
         self.processes[0].send("memory")
         return self.processes[0].receive(30)
 
-    def has_learnt(self):
+    def has_learnt(self, steps=64):
+        """Whether the loss falls: trains on without being timed until there are enough steps to tell."""
+        while sum(window["steps"] for window in self.windows) < steps:
+            self.run(1.0, is_sample=False)
         return self.losses[-1] < self.losses[0]
 
     def stop(self):

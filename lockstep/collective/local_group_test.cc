@@ -72,8 +72,8 @@ TEST(LocalGroup, AllReduceWorksInPlace) {
 TEST(LocalGroup, AllReduceTakesManyTensorsOfDifferentShapesAtOnce) {
   Members members(4);
   on_threads(4, [&](int rank) {
-    std::vector<at::Tensor> mine = {value_of(rank, {3, 2}), value_of(rank, {}), value_of(rank, {20000}),
-                                    value_of(rank, {0}), value_of(rank, {7}, at::kLong)};
+    std::vector<at::Tensor> mine = {value_of(rank, {3, 2}), value_of(rank, {}), value_of(rank, {20000}), value_of(rank, {0}),
+                                    value_of(rank, {7}, at::kLong)};
     std::vector<at::Tensor> sums;
     for (const auto& tensor : mine) sums.push_back(at::empty_like(tensor));
     members.hub.group(rank).all_reduce(mine, sums);
@@ -201,7 +201,9 @@ TEST(ChunkOf, CoversEveryElementOnceInWholeCacheLines) {
           const auto [begin, end] = chunk_of(count, bytes, rank, size);
           ASSERT_EQ(begin, next);
           ASSERT_LE(begin, end);
-          if (begin < count) ASSERT_EQ(begin * bytes % 64, 0) << count << " x " << bytes << ", rank " << rank << "/" << size;
+          if (begin < count) {
+            ASSERT_EQ(begin * bytes % 64, 0) << count << " x " << bytes << ", rank " << rank << "/" << size;
+          }
           next = end;
         }
         ASSERT_EQ(next, count);

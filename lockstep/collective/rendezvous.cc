@@ -12,7 +12,14 @@ namespace {
 constexpr std::chrono::minutes kDefaultTimeout(30);
 constexpr std::chrono::seconds kWarnEvery(30);
 
+thread_local std::chrono::nanoseconds t_timeout(0);
+
 }  // namespace
+
+Rendezvous::TimeoutScope::TimeoutScope(std::chrono::nanoseconds timeout) noexcept : previous_(t_timeout) {
+  if (timeout.count() > 0) t_timeout = timeout;
+}
+Rendezvous::TimeoutScope::~TimeoutScope() { t_timeout = previous_; }
 
 Rendezvous::Rendezvous(int size, std::string who)
     : size_(size),
@@ -55,7 +62,7 @@ void Rendezvous::pass_all(int last_rank) {
 void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
   if (generation_.wait_briefly(generation)) return;
   const auto start = Deadline::Clock::now();
-  const auto timeout = std::chrono::nanoseconds(timeout_.load());
+  const auto timeout = t_timeout.count() > 0 ? t_timeout : std::chrono::nanoseconds(timeout_.load());
   const char* name = places_[static_cast<std::size_t>(rank)].point.load(std::memory_order_relaxed);
   while (true) {
     const auto waited = Deadline::Clock::now() - start;

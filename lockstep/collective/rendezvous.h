@@ -45,6 +45,18 @@ class Rendezvous {
 
   void set_timeout(std::chrono::nanoseconds timeout) noexcept { timeout_.store(timeout.count()); }
 
+  // While it lives, the calling thread waits at most this long at any rendezvous; 0: as long as that one says.
+  class TimeoutScope {
+   public:
+    explicit TimeoutScope(std::chrono::nanoseconds timeout) noexcept;
+    ~TimeoutScope();
+    TimeoutScope(const TimeoutScope&) = delete;
+    TimeoutScope& operator=(const TimeoutScope&) = delete;
+
+   private:
+    std::chrono::nanoseconds previous_;
+  };
+
  private:
   struct alignas(64) Place {
     std::atomic<const char*> point{nullptr};  // where this rank waits; null: not waiting

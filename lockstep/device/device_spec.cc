@@ -80,7 +80,7 @@ std::string DeviceSpec::to_string() const {
   if (job) text += str("/job:", *job);
   if (replica) text += str("/replica:", *replica);
   if (task) text += str("/task:", *task);
-  if (device_type) text += str("/device:", *device_type, ":", device_index ? std::to_string(*device_index) : "*");
+  if (device_type) text += str("/device:", upper(*device_type), ":", device_index ? std::to_string(*device_index) : "*");
   return text;
 }
 

@@ -27,10 +27,11 @@ std::vector<at::Tensor> all_reduce(Group& group, ReduceOp op, const std::vector<
 // The group and the operation travel as integers: a context stores only what autograd knows.
 class AllReduce : public torch::autograd::Function<AllReduce> {
  public:
-  static variable_list forward(AutogradContext* context, variable_list values, std::int64_t group, bool is_mean) {
+  static variable_list forward(AutogradContext* context, at::TensorList given, std::int64_t group, bool is_mean) {
     context->saved_data["group"] = group;
     context->saved_data["is_mean"] = is_mean;
     const at::AutoDispatchBelowADInplaceOrView below;
+    variable_list values(given.begin(), given.end());
     for (auto& value : values) value = value.detach();
     return all_reduce(*reinterpret_cast<Group*>(group), is_mean ? ReduceOp::kMean : ReduceOp::kSum, values);
   }
@@ -78,7 +79,7 @@ bool needs_gradient(const std::vector<at::Tensor>& values) {
 
 std::vector<at::Tensor> differentiable_all_reduce(Group& group, ReduceOp op, const std::vector<at::Tensor>& values) {
   if (!needs_gradient(values)) return all_reduce(group, op, values);
-  return AllReduce::apply(values, reinterpret_cast<std::int64_t>(&group), op == ReduceOp::kMean);
+  return AllReduce::apply(at::TensorList(values), reinterpret_cast<std::int64_t>(&group), op == ReduceOp::kMean);
 }
 
 at::Tensor differentiable_all_gather(Group& group, const at::Tensor& value, std::int64_t axis) {

@@ -131,10 +131,14 @@ auto select_replica(int replica, const T& value) {
   const auto r = static_cast<std::size_t>(replica);
   if constexpr (IsDistributed<T>::value) {
     return value[r];
-  } else if constexpr (nest::IsVector<T>::value && IsDistributed<typename T::value_type>::value) {
-    std::vector<typename T::value_type::value_type> selected;
-    for (const auto& item : value) selected.push_back(item[r]);
-    return selected;
+  } else if constexpr (nest::IsVector<T>::value) {
+    if constexpr (IsDistributed<typename T::value_type>::value) {
+      std::vector<typename T::value_type::value_type> selected;
+      for (const auto& item : value) selected.push_back(item[r]);
+      return selected;
+    } else {
+      return value;
+    }
   } else if constexpr (nest::IsMap<T>::value) {
     if constexpr (IsDistributed<typename T::mapped_type>::value) {
       std::map<typename T::key_type, typename T::mapped_type::value_type> selected;

@@ -29,9 +29,8 @@ TEST(NestedRun, ReachesAllReplicas) {
 TEST(NestedRun, MayHaveMeetingPointsOfItsOwn) {
   MirroredStrategy strategy(cpus(3), kBounded);
   const auto sums = strategy.run([&](ReplicaContext& context) {
-    return context.merge_call([](Strategy& s) {
-      return s.run([](ReplicaContext& inner) { return inner.all_reduce("sum", id(inner) + 1); })[0];
-    });
+    return context.merge_call(
+        [](Strategy& s) { return s.run([](ReplicaContext& inner) { return inner.all_reduce("sum", id(inner) + 1); })[0]; });
   });
   EXPECT_EQ(sums.values(), (std::vector<int>{6, 6, 6}));
 }

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/reduce_values.h"
+#include "lockstep/collective/rendezvous.h"
 #include "lockstep/replica/differentiable.h"
 #include "lockstep/replica/mode.h"
 
@@ -13,6 +14,11 @@ namespace lockstep {
 namespace {
 
 bool needs_gradient(const at::Tensor& value) { return c10::GradMode::is_enabled() && value.requires_grad(); }
+
+// 0: as the strategy has it.
+std::chrono::nanoseconds timeout_of(const CommunicationOptions& options) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(options.timeout_seconds.value_or(0) * 1e9));
+}
 
 struct DefaultReplicas {
   DefaultReplicas() : replicas(nullptr, {find_logical_device("CPU:0")}, {}), context(replicas, 0) {}
@@ -96,22 +102,27 @@ void ReplicaContext::require_current(const char* what) const {
 void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense,
                                        const std::vector<IndexedSlices*>& sparse, const CommunicationOptions& options) {
   options.validate();
-  const int count = num_replicas_in_sync();
   if (&replicas_ == &internal::default_replicas()) return;
   Group& group = replicas_.group(local_replica_id_);
+  const auto all = replicas_.options().communication.merged_with(options);
+  const Rendezvous::TimeoutScope timeout(timeout_of(options));
   std::vector<at::Tensor> inputs;
-  for (const at::Tensor* leaf : dense) inputs.push_back(leaf->contiguous());
-  if (!inputs.empty()) {
-    auto outputs = internal::differentiable_all_reduce(group, op, inputs);
-    for (std::size_t i = 0; i < dense.size(); ++i) *dense[i] = std::move(outputs[i]);
+  std::vector<std::int64_t> bytes;
+  for (const at::Tensor* leaf : dense) {
+    inputs.push_back(leaf->contiguous());
+    bytes.push_back(inputs.back().numel() * static_cast<std::int64_t>(inputs.back().element_size()));
   }
-  for (IndexedSlices* leaf : sparse) {
-    leaf->validate();
-    const auto values = group.all_gather(leaf->values);
-    const auto indices = group.all_gather(leaf->indices);
-    leaf->values = concatenate_values(values, 0);
-    leaf->indices = at::cat(indices, 0);
-    if (op == ReduceOp::kMean) leaf->values = mean_of_sum(leaf->values, count);
+  auto leaf = dense.begin();
+  auto input = inputs.begin();
+  for (const auto count : group_by_size(bytes, all.bytes_per_pack)) {
+    for (auto& output : internal::differentiable_all_reduce(group, op, {input, input + count})) **leaf++ = std::move(output);
+    input += count;
+  }
+  for (IndexedSlices* slices : sparse) {
+    slices->validate();
+    slices->values = concatenate_values(group.all_gather(slices->values), 0);
+    slices->indices = at::cat(group.all_gather(slices->indices), 0);
+    if (op == ReduceOp::kMean) slices->values = mean_of_sum(slices->values, num_replicas_in_sync());
   }
 }
 
@@ -127,7 +138,9 @@ void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
   if (op == ReduceOp::kMean) value.div_(num_replicas_in_sync());
 }
 
-at::Tensor ReplicaContext::all_gather_leaf(const at::Tensor& value, std::int64_t axis) {
+at::Tensor ReplicaContext::all_gather_leaf(const at::Tensor& value, std::int64_t axis, const CommunicationOptions& options) {
+  options.validate();
+  const Rendezvous::TimeoutScope timeout(timeout_of(options));
   if (&replicas_ == &internal::default_replicas()) return value;
   return internal::differentiable_all_gather(replicas_.group(local_replica_id_), value, axis);
 }

@@ -65,7 +65,7 @@ class ReplicaContext {
   void require_current(const char* what) const;
   void all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense, const std::vector<IndexedSlices*>& sparse,
                          const CommunicationOptions& options);
-  at::Tensor all_gather_leaf(const at::Tensor& value, std::int64_t axis);
+  at::Tensor all_gather_leaf(const at::Tensor& value, std::int64_t axis, const CommunicationOptions& options);
 
   ReplicaSet& replicas_;
   const int local_replica_id_;
@@ -131,13 +131,13 @@ T ReplicaContext::all_reduce(ReduceOpArg op, const T& value, const Communication
 }
 
 template <typename T>
-T ReplicaContext::all_gather(const T& value, std::int64_t axis, const CommunicationOptions&) {
+T ReplicaContext::all_gather(const T& value, std::int64_t axis, const CommunicationOptions& options) {
   require_current("all_gather");
   T result = value;
   internal::LeafList leaves;
   nest::for_each_leaf(result, leaves);
   leaves.require_dense("all_gather");
-  for (at::Tensor* leaf : leaves.dense) *leaf = all_gather_leaf(*leaf, axis);
+  for (at::Tensor* leaf : leaves.dense) *leaf = all_gather_leaf(*leaf, axis, options);
   return result;
 }
 

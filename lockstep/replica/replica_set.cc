@@ -25,6 +25,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::hours kIdleWait(1);
+constexpr std::chrono::seconds kWarnEvery(30);
 
 // One run(): lives on the caller's stack until every replica is done with it.
 struct Job {
@@ -74,6 +75,7 @@ struct ReplicaSet::State {
   void execute_body(int replica, Job& job);
   void wake_all();
   void take_turn();
+  void wait_for_all(Job& job);
 
   // Const after construction.
   Strategy* strategy;
@@ -120,10 +122,11 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
       records(devices.size()) {
   if (const auto timeout = options.communication.timeout_seconds.value_or(0); timeout > 0)
     rendezvous.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(timeout * 1e9)));
+  const auto seed = options.seed.value_or(at::globalContext().defaultGenerator(c10::Device(c10::kCPU)).current_seed());
   for (int replica = 0; replica < size; ++replica) {
     torch_devices.push_back(lockstep::torch_device(devices[static_cast<std::size_t>(replica)]));
     contexts.push_back(std::make_unique<ReplicaContext>(owner, replica));
-    generators.push_back(internal::make_generator(torch_devices.back(), options.seed, replica));
+    generators.push_back(internal::make_generator(torch_devices.back(), seed, replica));
   }
   for (int replica = 1; replica < size; ++replica) {
     threads.push_back(start_thread(str("lockstep:r", replica), [this, replica](const std::stop_token&) {
@@ -178,6 +181,19 @@ void ReplicaSet::State::execute_body(int replica, Job& job) {
   job.body(*contexts[r]);
 }
 
+// User code cannot be interrupted, so this wait ends when it does; meanwhile it says who is still running.
+void ReplicaSet::State::wait_for_all(Job& job) {
+  int warnings = 0;
+  while (true) {
+    const auto seen = done.value();
+    const int remaining = job.remaining.load(std::memory_order_acquire);
+    if (remaining == 0) return;
+    if (done.wait_briefly(seen) || done.wait(seen, Deadline::after(kWarnEvery))) continue;
+    log_warning(str("run: ", remaining, " of ", size, " replicas still run their function, ", ++warnings * kWarnEvery.count(),
+                    " s after replica 0 has finished"));
+  }
+}
+
 void ReplicaSet::State::take_turn() {
   const auto limit = std::chrono::duration<double>(options.communication.timeout_seconds.value_or(1800.0));
   if (!turn.try_lock_for(limit))
@@ -225,11 +241,7 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
     const IntraOpThreads threads(s.size == 1 && s.options.intra_op_threads == 0 ? at::get_num_threads() : s.threads_each);
     s.execute(0, job);
   }
-  while (true) {
-    const auto seen = s.done.value();
-    if (job.remaining.load(std::memory_order_acquire) == 0) break;
-    if (!s.done.wait_briefly(seen)) s.done.wait(seen, Deadline::after(kIdleWait));
-  }
+  s.wait_for_all(job);
   s.rendezvous.reset();
   if (!is_nested) s.turn_owner.store(std::thread::id());
   if (!job.errors.has_error()) return;

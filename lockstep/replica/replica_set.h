@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,9 @@ struct ReplicaSetOptions {
   CommunicationOptions communication = {};
   // Cores that LibTorch may use inside one replica's operations; 0: the process's cores divided by the replicas.
   int intra_op_threads = 0;
-  // The replicas' random generators start from this seed and their replica id.
-  std::uint64_t seed = 0;
+  // The replicas' random generators start from this seed and their replica id. Absent: from the seed that LibTorch's
+  // own generator has at that moment (torch::manual_seed).
+  std::optional<std::uint64_t> seed = std::nullopt;
 };
 
 // The replicas of one strategy in this process: their devices, threads, random generators and meeting points.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,8 @@ struct MirroredOptions {
   // Cores that LibTorch may use inside one replica's operations; 0: the process's cores divided by the replicas.
   // Sums inside an operation depend on it: set it to get the same bits on a machine with other cores.
   int intra_op_threads = 0;
-  // Seed of the replicas' random generators (dropout, ...).
-  std::uint64_t seed = 0;
+  // Seed of the replicas' random generators (dropout, ...). Absent: what torch::manual_seed was last given.
+  std::optional<std::uint64_t> seed = std::nullopt;
   FreedMemory freed_memory = FreedMemory::kKeep;
 };
 

@@ -81,6 +81,12 @@ void Strategy::require_cross_replica_or_default(const char* what) const {
                     "get_replica_context()->merge_call()"));
 }
 
+void Strategy::require_one_each(std::size_t components, const char* what) const {
+  if (components == static_cast<std::size_t>(replicas_->size())) return;
+  throw Error(ErrorCode::kInvalidArgument, str(what, ": the value has ", components, " components and ", name(), " has ",
+                                               replicas_->size(), " replicas; it must come from the same strategy"));
+}
+
 void Strategy::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   require_cross_replica_or_default("run");
   if (!is_default()) return replicas_->run(body);

@@ -126,6 +126,8 @@ class Strategy {
 
   // Throws kFailedPrecondition unless the caller is in cross-replica context of this strategy, or in no scope.
   void require_cross_replica_or_default(const char* what) const;
+  // Throws kInvalidArgument unless a per-replica value has one component for each replica.
+  void require_one_each(std::size_t components, const char* what) const;
   bool is_default() const;
   void run_replicas(FunctionRef<void(ReplicaContext&)> body);
   at::Tensor reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis);

@@ -138,12 +138,16 @@ auto StrategyExtended::update(const Variable& variable, F&& fn, const Args&... a
   if (context == nullptr || mode.replicas != &strategy_.replicas()) return update_all(args...);
   using Result = decltype(update_all(args...));
   if constexpr (std::is_void_v<Result>) {
-    context->merge_call([&](Strategy&, const auto&... values) { update_all(values...); }, args...);
+    context->merge_call([&](Strategy&, const auto&... values) { update_all(values...); },
+                        select_replica(context->local_replica_id(), args)...);
   } else {
     struct Whole {  // handed to every replica as it is, not component by component
       Result results;
     };
-    return context->merge_call([&](Strategy&, const auto&... values) { return Whole{update_all(values...)}; }, args...).results;
+    return context
+        ->merge_call([&](Strategy&, const auto&... values) { return Whole{update_all(values...)}; },
+                     select_replica(context->local_replica_id(), args)...)
+        .results;
   }
 }
 

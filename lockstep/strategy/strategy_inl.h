@@ -36,6 +36,7 @@ void require_same_structure(const std::vector<LeafList>& leaves);
 template <typename T>
 T Strategy::reduce(ReduceOpArg op, const PerReplica<T>& value, const Axis& axis) {
   require_cross_replica_or_default("reduce");
+  require_one_each(value.size(), "reduce");
   std::vector<T> copies = value.values();
   std::vector<internal::LeafList> leaves(copies.size());
   for (std::size_t r = 0; r < copies.size(); ++r) nest::for_each_leaf(copies[r], leaves[r]);
@@ -68,6 +69,7 @@ T Strategy::reduce(ReduceOpArg op, const Mirrored<T>& value, const Axis& axis) {
 template <typename T>
 T Strategy::gather(const PerReplica<T>& value, std::int64_t axis) {
   require_cross_replica_or_default("gather");
+  require_one_each(value.size(), "gather");
   std::vector<T> copies = value.values();
   std::vector<internal::LeafList> leaves(copies.size());
   for (std::size_t r = 0; r < copies.size(); ++r) nest::for_each_leaf(copies[r], leaves[r]);

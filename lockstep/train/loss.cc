@@ -25,11 +25,12 @@ at::Tensor compute_average_loss(const at::Tensor& per_example_loss, std::optiona
     throw Error(ErrorCode::kInvalidArgument,
                 "compute_average_loss: the loss is a scalar; it needs one value for each example (no reduction in the loss "
                 "function), so that uneven batches can be weighed");
-  if (global_batch_size && *global_batch_size < 1)
+  if (global_batch_size && *global_batch_size < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                str("compute_average_loss: global_batch_size is ", *global_batch_size, "; it must be at least 1"));
+                str("compute_average_loss: global_batch_size is ", *global_batch_size, "; it must not be negative"));
   const auto examples = global_batch_size.value_or(per_example_loss.size(0) * replicas);
-  return floating(per_example_loss).sum() / examples;
+  const auto sum = floating(per_example_loss).sum();
+  return examples == 0 ? sum * 0 : sum / examples;  // a global batch of no rows has no loss, not NaN
 }
 
 at::Tensor compute_average_loss(const at::Tensor& per_example_loss, const at::Tensor& sample_weight,
@@ -37,6 +38,12 @@ at::Tensor compute_average_loss(const at::Tensor& per_example_loss, const at::Te
   auto weight = sample_weight;
   while (weight.dim() > 0 && weight.dim() < per_example_loss.dim()) weight = weight.unsqueeze(-1);
   const auto loss = floating(per_example_loss);
+  bool fits = weight.dim() <= loss.dim();
+  for (std::int64_t d = 0; fits && d < weight.dim(); ++d) fits = weight.size(d) == 1 || weight.size(d) == loss.size(d);
+  if (!fits)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("compute_average_loss: the weights have shape ", sample_weight.sizes(), ", the losses ",
+                              loss.sizes(), "; give one weight for each example or for each element"));
   return compute_average_loss(loss * weight.to(loss.scalar_type()), global_batch_size);
 }
 

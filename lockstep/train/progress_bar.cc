@@ -61,8 +61,7 @@ std::string ProgressBar::line(const Values& values) const {
         << std::string(static_cast<std::size_t>(std::max<std::int64_t>(0, kWidth - done - 1)), '.') << "]";
     if (steps_ > 0 && steps_ < total_)
       out << " " << clock_text(seconds() * static_cast<double>(total_ - steps_) / static_cast<double>(steps_)) << " left";
-    else
-      out << " " << clock_text(seconds());
+    else out << " " << clock_text(seconds());
   }
   out << "  " << static_cast<std::int64_t>(examples_per_second()) << " examples/s";
   out << std::fixed << std::setprecision(4);

@@ -9,10 +9,10 @@ namespace lockstep {
 namespace {
 
 using testing::cpus;
-using testing::LogCapture;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::LogCapture;
 using Sgd = torch::optim::SGD;
 
 // A trunk and two heads, of which a step uses what it wants; the tables' gradients may be sparse.
@@ -41,7 +41,8 @@ std::vector<torch::Tensor> weights_of(const torch::nn::Module& module) {
 
 void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-10, 1e-12)) << what << ", parameter " << i;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-10, 1e-12)) << what << ", parameter " << i;
 }
 
 // Even steps go left and look at the table, odd ones go right and do not.

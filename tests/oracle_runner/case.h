@@ -15,6 +15,7 @@ using Json = nlohmann::json;
 
 // One line of an oracle file.
 struct Case {
+  std::string file = "";  // without its extension
   std::string name = "";
   Json input = {};
   // What TensorFlow gave: {"expect": ...} or {"error": {"type", "contains"}}.

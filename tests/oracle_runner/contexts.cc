@@ -222,7 +222,7 @@ Json answer_contexts(const Case& one) {
   if (one.input.contains("returned")) return run_results(one.input.at("replicas").get<int>());
   if (const auto told = story(where)) return *told;
   // Two programs have the same input; the fields that are asked for tell them apart.
-  if (where == "merge_call" && call.empty() && one.asked().at("replicas").at(0).contains("mine"))
+  if (where == "merge_call" && call.empty() && one.asked().contains("/replicas/0/mine"_json_pointer))
     return merge_call_results(one.input.at("replicas").get<int>());
   return at_place(one, where);
 }
@@ -236,7 +236,8 @@ std::optional<Difference> difference_in_contexts(const Case& one) {
     return Difference{"A8: a device that does not exist is a mistake", {{{"error", {{"code", "kInvalidArgument"}}}}}};
   if (one.input.contains("returned"))
     return Difference{"A2: run() gives one result per replica", {{{"expect", expected_run_results(replicas)}}}};
-  const bool is_default_run = where == "default_strategy" && (call == "run" || call == "run_facts" || call == "values_from_function");
+  const bool gives_per_replica = call == "run" || call == "run_facts" || call == "values_from_function";
+  const bool is_default_run = where == "default_strategy" && gives_per_replica;
   const bool is_run = call == "run" && (where == "top_level" || where.find("scope") != std::string::npos);
   if ((is_run || is_default_run) && is_answered) {
     Json results = Json::array();

@@ -29,7 +29,8 @@ Element concat_a(const Element& element) {
 
 Element to_dict(const Element& element) {
   const auto& x = element[0];
-  return Element({data::NamedTensor("a", x), data::NamedTensor("b.c", x * 2), data::NamedTensor("b.d", at::stack({x, -x}, -1))});
+  using data::NamedTensor;
+  return Element({NamedTensor("a", x), NamedTensor("b.c", x * 2), NamedTensor("b.d", at::stack({x, -x}, -1))});
 }
 
 Element fill(const Element& element, std::vector<std::int64_t> more) {

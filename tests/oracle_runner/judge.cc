@@ -61,7 +61,8 @@ Verdict judge(const Suite& suite, const Case& one) {
   } catch (const NotApplicable& reason) {
     return {Status::kNotApplicable, reason.what()};
   } catch (const std::exception& error) {
-    return {Status::kFailed, "expected " + shorten(one.outcome) + ", got an exception that is not ours: " + first_line(error.what())};
+    const auto text = "got an exception that is not ours: " + first_line(error.what());
+    return {Status::kFailed, "expected " + shorten(one.outcome) + ", " + text};
   } catch (...) {
     return {Status::kFailed, "expected " + shorten(one.outcome) + ", got an exception of an unknown type"};
   }

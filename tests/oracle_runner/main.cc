@@ -35,8 +35,8 @@ std::filesystem::path find_folder() {
   return std::filesystem::is_directory(folder) ? folder : std::filesystem::path("tests/oracle");
 }
 
-Case to_case(const Json& json) {
-  Case one{json.at("name").get<std::string>(), json.at("input")};
+Case to_case(const std::string& file, const Json& json) {
+  Case one{file, json.at("name").get<std::string>(), json.at("input")};
   for (const char* key : {"expect", "error"})
     if (json.contains(key)) one.outcome[key] = json[key];
   if (one.outcome.size() != 1) throw std::runtime_error("a case needs either \"expect\" or \"error\"");
@@ -48,9 +48,10 @@ Case to_case(const Json& json) {
 }
 
 Line run_case(const Suite& suite, const Json& json) {
-  const auto name = json.is_object() && json.contains("name") && json["name"].is_string() ? json["name"].get<std::string>() : "?";
+  const bool is_named = json.is_object() && json.contains("name") && json["name"].is_string();
+  const auto name = is_named ? json["name"].get<std::string>() : "?";
   try {
-    return {suite.file, name, judge(suite, to_case(json))};
+    return {suite.file, name, judge(suite, to_case(suite.file, json))};
   } catch (const std::exception& error) {
     return {suite.file, name, {Status::kFailed, std::string("the case cannot be read: ") + error.what()}};
   }

@@ -70,27 +70,27 @@ at::Tensor int_scalar(int value) { return at::scalar_tensor(value, at::kInt); }
 
 // Replica i's value of each kind, as the oracle's README lists them.
 Json distribute_values(const Case& one) {
+  using Context = ValueContext;
   auto& strategy = mirrored(one.input.at("replicas").get<int>());
   const auto kind = one.input.at("kind").get<std::string>();
   const auto base = one.input.at("base").get<int>();
   const auto local_results = [&](auto value_fn) -> Json {
-    return {{"local_results",
-             list_to_json(strategy.experimental_local_results(strategy.experimental_distribute_values_from_function(value_fn)))}};
+    const auto values = strategy.experimental_distribute_values_from_function(value_fn);
+    return {{"local_results", list_to_json(strategy.experimental_local_results(values))}};
   };
   if (kind == "scalar")
-    return local_results([&](const ValueContext& c) { return at::scalar_tensor(base * c.replica_id_in_sync_group, at::kFloat); });
+    return local_results([&](const Context& c) { return at::scalar_tensor(base * c.replica_id_in_sync_group, at::kFloat); });
   if (kind == "vector")
-    return local_results(
-        [&](const ValueContext& c) { return at::arange(base, base + c.replica_id_in_sync_group + 1, at::kInt); });
+    return local_results([&](const Context& c) { return at::arange(base, base + c.replica_id_in_sync_group + 1, at::kInt); });
   if (kind == "tuple")
-    return local_results([&](const ValueContext& c) {
+    return local_results([&](const Context& c) {
       return Nest{std::vector<Nest>{{int_scalar(c.replica_id_in_sync_group)}, {int_scalar(c.num_replicas_in_sync)}}};
     });
   if (kind == "dict")
-    return local_results([&](const ValueContext& c) {
+    return local_results([&](const Context& c) {
       return Nest{std::vector<Nest>{{int_scalar(c.replica_id_in_sync_group)}, {int_scalar(base)}}, {"id", "n"}};
     });
-  if (kind == "same_object") return local_results([](const ValueContext&) { return Json(7); });
+  if (kind == "same_object") return local_results([](const Context&) { return Json(7); });
   throw NotApplicable("needs values of kind " + kind);
 }
 
@@ -110,7 +110,8 @@ std::optional<Difference> difference_in_rebatch(const Case& one) {
   if (!is_split_by_data || one.input.at("replicas").get<int>() < 2 || one.balanced.is_null()) return std::nullopt;
   auto ours = one.asked();
   ours["steps"] = one.balanced;
-  return Difference{"A4: every batch is split alone, into parts that differ by at most one row", {{{"expect", std::move(ours)}}}};
+  return Difference{"A4: every batch is split alone, into parts that differ by at most one row",
+                    {{{"expect", std::move(ours)}}}};
 }
 
 }  // namespace lockstep::oracle

@@ -40,10 +40,11 @@ Json reduce_plain(const Case& one) {
 
 // How many rows the dense form has: the input's IndexedSlices do not say it.
 std::int64_t dense_rows(const Case& one) {
-  const auto& asked = one.asked();
-  if (asked.contains("value")) return asked.at("value").value("/shape/0"_json_pointer, 0) / one.input.at("replicas").get<int>();
-  if (asked.contains("replicas")) return asked.at("replicas").at(0).value("/shape/0"_json_pointer, 0);
-  return 0;
+  const auto rows = [&](const Json::json_pointer& where) -> std::int64_t {
+    return one.asked().contains(where) ? one.asked().at(where).get<std::int64_t>() : 0;
+  };
+  const auto gathered = rows("/value/shape/0"_json_pointer);  // of all replicas
+  return gathered > 0 ? gathered / one.input.at("replicas").get<int>() : rows("/replicas/0/shape/0"_json_pointer);
 }
 
 Json all_reduce(const Case& one) {
@@ -82,7 +83,8 @@ Json gather(const Case& one) {
 }
 
 Json gather_plain(const Case& one) {
-  return {{"value", to_json(strategy_of(one).gather(to_tensor(one.input.at("value")), one.input.at("axis").get<std::int64_t>()))}};
+  const auto axis = one.input.at("axis").get<std::int64_t>();
+  return {{"value", to_json(strategy_of(one).gather(to_tensor(one.input.at("value")), axis))}};
 }
 
 template <typename T>
@@ -94,9 +96,9 @@ Json reduce_values_to(const Case& one, const PerReplica<T>& values) {
 
 Json reduce_to(const Case& one) {
   return with_values(values_of(one), [&](const auto& values) -> Json {
-    if constexpr (requires { reduce_values_to(one, values); } && !std::is_same_v<std::decay_t<decltype(values)>, PerReplica<Nest>>)
-      return reduce_values_to(one, values);
-    else throw NotApplicable("needs reduce_to of structures");
+    if constexpr (std::is_same_v<std::decay_t<decltype(values)>, PerReplica<Nest>>)
+      throw NotApplicable("needs reduce_to of structures");
+    else return reduce_values_to(one, values);
   });
 }
 

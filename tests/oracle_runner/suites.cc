@@ -11,6 +11,7 @@ const std::vector<Suite> kSuites = {
     {"rebatch", answer_rebatch, difference_in_rebatch},
     {"reduce", answer_reduce, difference_in_reduce},
     {"tf_config", answer_tf_config},
+    {"v1", answer_v1},
     {"variables", answer_variables, difference_in_variables},
 };
 
@@ -23,11 +24,16 @@ Suite suite_of(const std::string& file) {
 }
 
 Json refuse(const Case& one) {
-  // What the files call the thing under test.
-  for (const char* key : {"api", "call", "loss", "metric", "optimizer", "schedule", "partitioner", "reader"})
-    if (one.input.contains(key) && one.input[key].is_string()) throw NotApplicable("needs " + one.input[key].get<std::string>());
-  if (one.input.contains("num_workers")) throw NotApplicable("needs sharding over workers");
-  throw NotApplicable("needs a handler for this file");
+  // What the cases of a file share; then what they call the thing under test.
+  static const std::map<std::string, std::string> owners = {{"coordinator", "ClusterCoordinator: "},
+                                                            {"multi_worker", "MultiWorkerMirroredStrategy: "},
+                                                            {"sharded_variable", "ShardedVariable: "},
+                                                            {"v1", "compat::v1: "}};
+  const auto owner = owners.find(one.file);
+  const auto prefix = "needs " + (owner == owners.end() ? "" : owner->second);
+  for (const char* key : {"api", "call", "optimizer", "metric", "loss", "schedule", "partitioner", "reader"})
+    if (one.input.contains(key) && one.input[key].is_string()) throw NotApplicable(prefix + one.input[key].get<std::string>());
+  throw NotApplicable(prefix + (one.input.contains("num_workers") ? "sharding over workers" : "a handler for this file"));
 }
 
 }  // namespace lockstep::oracle

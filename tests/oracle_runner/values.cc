@@ -7,8 +7,9 @@ namespace lockstep::oracle {
 namespace {
 
 const std::vector<std::pair<std::string, at::ScalarType>> kDtypes = {
-    {"bool", at::kBool},   {"uint8", at::kByte},  {"int8", at::kChar},        {"int16", at::kShort},   {"int32", at::kInt},
-    {"int64", at::kLong},  {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"float32", at::kFloat}, {"float64", at::kDouble}};
+    {"bool", at::kBool},         {"uint8", at::kByte},    {"int8", at::kChar},      {"int16", at::kShort},
+    {"int32", at::kInt},         {"int64", at::kLong},    {"float16", at::kHalf},   {"bfloat16", at::kBFloat16},
+    {"float32", at::kFloat},     {"float64", at::kDouble}};
 
 at::ScalarType dtype_of(const std::string& name) {
   for (const auto& [text, dtype] : kDtypes)

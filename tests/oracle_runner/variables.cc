@@ -148,8 +148,9 @@ Json create_in_run(const Case& one) {
   double offset = 0;
   if (std::sscanf(note.c_str(), "initial value %lf * replica id + %lf", &factor, &offset) != 2)
     throw std::invalid_argument("the note of the case is not understood: " + note);
-  const auto made = strategy_of(one.input).run(
-      [&](ReplicaContext& context) { return Variable(factor * context.replica_id_in_sync_group() + offset, options_of(one.input)); });
+  const auto made = strategy_of(one.input).run([&](ReplicaContext& context) {
+    return Variable(factor * context.replica_id_in_sync_group() + offset, options_of(one.input));
+  });
   const auto reads = strategy_of(one.input).run([](const Variable& variable) { return variable.read_value(); }, made);
   return {{"replicas", to_json(reads)}, {"components", list_to_json(made[0].components())}};
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +18,12 @@
 #include "lockstep/base/str.h"
 
 // What the unit tests of all folders share.
+
+namespace lockstep {
+
+inline void PrintTo(ErrorCode code, std::ostream* out) { *out << name_of(code); }
+
+}  // namespace lockstep
 
 namespace lockstep::testing {
 

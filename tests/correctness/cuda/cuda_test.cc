@@ -57,7 +57,8 @@ TEST_F(Cuda, CollectivesWorkBetweenReplicasOfOneGpu) {
     auto large = torch::full({1 << 20}, 1.0 + context.replica_id_in_sync_group(), torch::TensorOptions(device));
     const auto sum = context.all_reduce("sum", large);
     context.all_reduce_("sum", large);
-    const auto all = context.all_gather(torch::full({1 + context.replica_id_in_sync_group()}, 7, torch::TensorOptions(device)), 0);
+    const auto all =
+        context.all_gather(torch::full({1 + context.replica_id_in_sync_group()}, 7, torch::TensorOptions(device)), 0);
     return std::tuple(sum.mean(), large.mean(), all);
   });
   for (const auto& [sum, in_place, all] : sums) {
@@ -79,9 +80,8 @@ TEST_F(Cuda, VariablesLiveOnTheReplicasDevice) {
 TEST_F(Cuda, RandomNumbersOfReplicasAreReproducible) {
   const auto draw = [] {
     MirroredStrategy strategy(two_on_one_gpu(), {.seed = 4});
-    return strategy.run([](ReplicaContext& context) {
-      return torch::rand({1000}, torch::TensorOptions(context.torch_device())).cpu();
-    });
+    return strategy.run(
+        [](ReplicaContext& context) { return torch::rand({1000}, torch::TensorOptions(context.torch_device())).cpu(); });
   };
   const auto first = draw();
   const auto second = draw();
