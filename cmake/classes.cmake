@@ -17,6 +17,8 @@ separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 add_library(lockstep_torch_options INTERFACE)
 target_link_libraries(lockstep_torch_options INTERFACE lockstep_options)
 target_compile_options(lockstep_torch_options INTERFACE ${torch_flags})
+# LibTorch's own libraries bring definitions (gflags): all users of a precompiled header must have them, or none.
+target_link_libraries(lockstep_torch_options INTERFACE ${TORCH_LIBRARIES})
 target_include_directories(lockstep_torch_options SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 
 # lockstep_class_files(<out-a> <out-b> <out-c> <files...>): sorts files by what they include, directly or through ours.
@@ -53,7 +55,7 @@ function(lockstep_program name class)
     target_link_libraries(${name} PRIVATE lockstep_options lockstep)
   else()
     string(TOLOWER ${class} lower)
-    target_link_libraries(${name} PRIVATE lockstep_torch_options lockstep ${TORCH_LIBRARIES})
+    target_link_libraries(${name} PRIVATE lockstep_torch_options lockstep)
     target_precompile_headers(${name} REUSE_FROM lockstep_${lower})
   endif()
 endfunction()

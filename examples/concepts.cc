@@ -56,12 +56,13 @@ void contexts() {
   expect(ls::in_cross_replica_context() && ls::get_replica_context() == nullptr);
   strategy.run([](ls::ReplicaContext& replica) {
     expect(!ls::in_cross_replica_context() && ls::get_replica_context() == &replica);
-    replica.merge_call(
+    const int sum = replica.merge_call(
         [](ls::Strategy& all, const ls::PerReplica<int>& ids) {
           expect(ls::in_cross_replica_context());  // once, while both replicas wait
-          expect(all.reduce("sum", ids) == 0 + 1);
+          return all.reduce("sum", ids);
         },
         replica.replica_id_in_sync_group());
+    expect(sum == 0 + 1);
   });
   // [contexts]
   expect(code_of([&] { ls::replica_context(); }) == ls::ErrorCode::kFailedPrecondition);
@@ -74,8 +75,8 @@ void values() {
   // [values]
   auto ids = strategy.experimental_distribute_values_from_function(
       [](const ls::ValueContext& context) { return torch::tensor(1.0f * context.replica_id_in_sync_group); });
-  // Each replica gets its own part of ids.
-  ls::PerReplica<torch::Tensor> moved = strategy.run([](torch::Tensor id) { return id + 10; }, ids);
+  // Each replica gets its own component of ids; 10.0 is not distributed, all get it.
+  ls::PerReplica<torch::Tensor> moved = strategy.run([](torch::Tensor id, double by) { return id + by; }, ids, 10.0);
   expect(is(moved[0], 10) && is(moved[1], 11));
   // The same number on every destination: Mirrored.
   ls::Mirrored<torch::Tensor> sum = strategy.extended().reduce_to("sum", moved, /*destinations=*/moved);
@@ -177,7 +178,7 @@ void collectives() {
     expect(is(replica.all_gather(x, /*axis=*/0), {0, 1, 1}));
     const auto [rows, ids] = replica.all_reduce("sum", std::tuple(x.size(0), id));  // any structure, leaf by leaf
     expect(rows == 3 && ids == 1);
-    replica.all_gather(x, 0).sum().backward();  // the gradients of both replicas' results reach x
+    replica.all_reduce("sum", x.sum()).backward();  // the gradients of both replicas' results reach x
     expect(is(x.grad()[0], 2));
     replica.barrier();
   });
@@ -292,7 +293,7 @@ void timeouts() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"}, {.communication = {.timeout_seconds = 0.05}});
   const auto code = code_of([&] {
     strategy.run([](ls::ReplicaContext& replica) {
-      if (replica.replica_id_in_sync_group() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      if (replica.replica_id_in_sync_group() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
       replica.barrier();
     });
   });

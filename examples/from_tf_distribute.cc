@@ -16,7 +16,8 @@ bool merge_and_update(ls::Strategy& strategy) {
     auto mine = torch::tensor(1.0f + replica.replica_id_in_sync_group());  // 1 and 2
     replica.merge_call(
         [&](ls::Strategy& all, const ls::PerReplica<torch::Tensor>& values) {
-          weight.assign_add(all.reduce("sum", values));  // once, to every component
+          auto total = all.extended().reduce_to("sum", values, /*destinations=*/weight);
+          all.extended().update(weight, [&](torch::Tensor, torch::Tensor sum) { weight.assign_add(sum); }, total);
         },
         mine);
   });

@@ -55,7 +55,7 @@ void log(LogLevel level, const std::string& message) noexcept {
 void log_once(LogLevel level, const std::string& message) noexcept {
   {
     const std::lock_guard lock(logger().mu);
-    if (!logger().said.insert(message).second) return;
+    if (level < logger().threshold || !logger().said.insert(message).second) return;
   }
   log(level, message);
 }

@@ -50,9 +50,9 @@ NcclAllReduce::NcclAllReduce(int num_packs) : num_packs_(checked_packs("NcclAllR
 at::Tensor NcclAllReduce::reduce(ReduceOp op, std::span<const at::Tensor> values) const { return reduce_values(op, values); }
 
 std::string NcclAllReduce::explain(const std::vector<std::string>& devices) const {
-  return has_gpu(devices) ? "NcclAllReduce: every GPU adds its share of the elements, through the local engine"
-                          : "NcclAllReduce: there is no GPU among the devices, so every replica thread adds its share of the "
-                            "elements, through the local engine";
+  return str("NcclAllReduce (num_packs ", num_packs_,
+             "): ", has_gpu(devices) ? "GPU" : "there is no GPU among the devices; CPU",
+             " values are added by the local engine, without NCCL");
 }
 
 HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(int num_packs)
@@ -63,7 +63,7 @@ at::Tensor HierarchicalCopyAllReduce::reduce(ReduceOp op, std::span<const at::Te
 }
 
 std::string HierarchicalCopyAllReduce::explain(const std::vector<std::string>& devices) const {
-  return str("HierarchicalCopyAllReduce: ", devices.size(),
+  return str("HierarchicalCopyAllReduce (num_packs ", num_packs_, "): ", devices.size(),
              " devices are added in the canonical tree, halves first, through "
              "the local engine");
 }

@@ -11,8 +11,9 @@
 
 namespace lockstep {
 
-// How values that lie on several devices of this process become one. Whatever the choice, sums follow the canonical
-// order (tree_sum.h), so the result has the same bits; the choices differ in which device does the work.
+// How Strategy::reduce, reduce_to and their kin make one value of those that lie on several devices of this process.
+// Whatever the choice, sums follow the canonical order (tree_sum.h), so the result has the same bits. Collectives inside
+// run() and gradient sums always go through the local engine, in which every replica adds its share.
 class CrossDeviceOps {
  public:
   virtual ~CrossDeviceOps() = default;
@@ -39,8 +40,8 @@ class ReductionToOneDevice : public CrossDeviceOps {
   const AccumulationFn accumulation_fn_;
 };
 
-// Every device adds its share of the elements. `num_packs`: in how many pieces a batch of tensors travels, 0 for one
-// piece a tensor; throws kInvalidArgument when negative.
+// The name for GPUs; there is no NCCL in the local engine, whose sums this uses. `num_packs` is kept for programs that
+// give it (the local engine copies nothing, so it packs nothing); throws kInvalidArgument when negative.
 class NcclAllReduce : public CrossDeviceOps {
  public:
   explicit NcclAllReduce(int num_packs = 1);
@@ -52,7 +53,7 @@ class NcclAllReduce : public CrossDeviceOps {
   const int num_packs_;
 };
 
-// Adds inside two halves of the devices, then between them: the two topmost levels of the canonical tree.
+// The name for machines whose GPUs are linked in two halves: the canonical tree adds neighbours first in any case.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
   explicit HierarchicalCopyAllReduce(int num_packs = 1);

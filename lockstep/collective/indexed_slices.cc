@@ -14,6 +14,9 @@ void IndexedSlices::validate() const {
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("IndexedSlices: values of shape ", values.sizes(), " and indices of shape ", indices.sizes(),
                               " do not fit; there must be one index for each row of values"));
+  if (indices.scalar_type() != at::kLong && indices.scalar_type() != at::kInt)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("IndexedSlices: indices have dtype ", indices.scalar_type(), "; they must be int32 or int64"));
   if (!dense_shape.empty() && dense_shape.size() != static_cast<std::size_t>(values.dim()))
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: dense_shape has ", dense_shape.size(),
                                                            " dimensions, values have ", values.dim(), "; they must be equal"));

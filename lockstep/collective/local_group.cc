@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/reduce_values.h"
@@ -40,10 +42,12 @@ class LocalHub::Member final : public Group {
   void all_reduce(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs) override {
     publish(inputs, outputs);
     meet("all_reduce");
-    require_alike();
-    for (std::size_t k = 0; k < inputs.size(); ++k) sum_my_chunk(k);
+    const auto error = mismatch();
+    for (std::size_t k = 0; !error && k < inputs.size(); ++k) sum_my_chunk(k);
     slot(rank_).done.record(inputs.empty() ? at::Device(at::kCPU) : inputs[0].device());
     meet("the end of all_reduce");
+    // Only now: until everybody is here, the others still look at this rank's tensors.
+    if (error) throw *error;
     for (int r = 0; r < size(); ++r) slot(r).done.block();
   }
 
@@ -84,21 +88,27 @@ class LocalHub::Member final : public Group {
     if (!inputs.empty()) mine.ready.record(inputs[0].device());
   }
 
-  // Every rank compares the same slots, so all of them throw, and the group stays usable.
-  void require_alike() {
+  // Every rank compares the same slots and comes to the same answer.
+  std::optional<Error> mismatch() {
     for (int r = 1; r < size(); ++r)
       if (slot(r).inputs.size() != slot(0).inputs.size())
-        throw Error(ErrorCode::kInvalidArgument,
-                    str("all_reduce: replica 0 gave ", slot(0).inputs.size(), " tensors and replica ", r, " gave ",
-                        slot(r).inputs.size(), "; all must give equally many"));
+        return Error(ErrorCode::kInvalidArgument,
+                     str("all_reduce: replica 0 gave ", slot(0).inputs.size(), " tensors and replica ", r, " gave ",
+                         slot(r).inputs.size(), "; all must give equally many"));
     for (std::size_t k = 0; k < slot(0).inputs.size(); ++k) {
       const auto& first = slot(0).inputs[k];
       for (int r = 1; r < size(); ++r) {
         const auto& other = slot(r).inputs[k];
-        if (other.sizes() != first.sizes() || other.scalar_type() != first.scalar_type())
-          require_equal_values(all(k), "all_reduce");
+        const bool is_alike = other.sizes() == first.sizes() && other.scalar_type() == first.scalar_type();
+        const bool is_ordered = (first.is_contiguous() && other.is_contiguous()) || other.strides() == first.strides();
+        if (!is_alike) return unequal_values_error(all(k), "all_reduce");
+        if (!is_ordered)
+          return Error(ErrorCode::kInvalidArgument,
+                       lockstep::str("all_reduce: replica 0's tensor has strides ", first.strides(), " and replica ", r, "'s ",
+                                     other.strides(), "; all must have one memory order (pass value.contiguous())"));
       }
     }
+    return std::nullopt;
   }
 
   std::vector<at::Tensor> all(std::size_t k) {

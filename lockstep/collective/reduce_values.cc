@@ -52,14 +52,19 @@ std::string shape_text(const at::Tensor& value) { return lockstep::str(value.siz
 
 }  // namespace
 
-void require_equal_values(std::span<const at::Tensor> values, const char* what) {
+std::optional<Error> unequal_values_error(std::span<const at::Tensor> values, const char* what) {
   for (std::size_t i = 1; i < values.size(); ++i) {
     if (values[i].sizes() == values[0].sizes() && values[i].scalar_type() == values[0].scalar_type()) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str(
-                    what, ": replica 0 gave ", shape_text(values[0]), " and replica ", i, " gave ", shape_text(values[i]),
-                    "; all replicas must give the same shape and dtype (for batches of different length reduce with an axis)"));
+    return Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": replica 0 gave ", shape_text(values[0]), " and replica ",
+                                                            i, " gave ", shape_text(values[i]),
+                                                            "; all replicas must give the same shape and dtype (for batches of "
+                                                            "different length reduce with an axis)"));
   }
+  return std::nullopt;
+}
+
+void require_equal_values(std::span<const at::Tensor> values, const char* what) {
+  if (const auto error = unequal_values_error(values, what)) throw *error;
 }
 
 void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end) {

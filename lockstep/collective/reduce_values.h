@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/collective/reduce_op.h"
 #include "lockstep/fwd.h"
 
@@ -24,7 +26,9 @@ at::Tensor mean_of_sum(const at::Tensor& sum, std::int64_t count);
 // dimension differs.
 at::Tensor concatenate_values(std::span<const at::Tensor> values, std::int64_t axis);
 
-// Throws kInvalidArgument unless all have one shape and dtype; `what` names the call, `who` the participants.
+// What is wrong with values that must have one shape and dtype, if anything. `what` names the call.
+std::optional<Error> unequal_values_error(std::span<const at::Tensor> values, const char* what);
+// Throws it.
 void require_equal_values(std::span<const at::Tensor> values, const char* what);
 
 // outputs[k] = the sum of inputs, elements [begin, end) only, for dense tensors of one dtype and equal memory order.

@@ -28,20 +28,21 @@ Rendezvous::Rendezvous(int size, std::string who)
       timeout_(std::chrono::nanoseconds(kDefaultTimeout).count()) {}
 
 void Rendezvous::meet(int rank, const char* name) {
+  // Read before the check: a failure that comes between the two then ends the wait below.
+  const auto generation = generation_.value();
   if (is_broken()) throw_broken(rank);
   Place& place = places_[static_cast<std::size_t>(rank)];
   place.point.store(name, std::memory_order_relaxed);
-  const auto generation = generation_.value();
   // Sequentially consistent with leave(): of an arrival and a departure at least one sees the other.
   const int arrived = arrived_.fetch_add(1, std::memory_order_seq_cst) + 1;
-  if (left_.load(std::memory_order_seq_cst) > 0) fail_on_mismatch(rank, name);
-  if (arrived == size_) pass_all(rank);
+  if (left_.load(std::memory_order_seq_cst) > 0) fail_on_mismatch();
+  if (arrived == size_) pass_all();
   else wait_for_others(rank, generation);
   if (is_broken()) throw_broken(rank);
   place.passed.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Rendezvous::pass_all(int last_rank) {
+void Rendezvous::pass_all() {
   const char* expected = places_[0].point.load(std::memory_order_relaxed);
   bool is_equal = true;
   for (int rank = 1; rank < size_; ++rank) {
@@ -81,10 +82,10 @@ void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
 void Rendezvous::leave(int rank) noexcept {
   places_[static_cast<std::size_t>(rank)].has_left.store(true, std::memory_order_relaxed);
   left_.fetch_add(1, std::memory_order_seq_cst);
-  if (arrived_.load(std::memory_order_seq_cst) > 0 && !is_broken()) fail_on_mismatch(rank, nullptr);
+  if (arrived_.load(std::memory_order_seq_cst) > 0 && !is_broken()) fail_on_mismatch();
 }
 
-void Rendezvous::fail_on_mismatch(int, const char*) {
+void Rendezvous::fail_on_mismatch() {
   break_with(ErrorCode::kFailedPrecondition,
              str("the ", who_, "s made a different number of calls that all must make: ", describe_places(), "; every ", who_,
                  " must call merge_call, all_reduce, all_gather and optimizer.step() equally often"));

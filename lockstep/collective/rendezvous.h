@@ -64,10 +64,10 @@ class Rendezvous {
     std::atomic<bool> has_left{false};
   };
 
-  void pass_all(int last_rank);
+  void pass_all();
   void wait_for_others(int rank, std::uint32_t generation);
   void break_with(ErrorCode code, const std::string& message) noexcept;
-  void fail_on_mismatch(int rank, const char* name);
+  void fail_on_mismatch();
   [[noreturn]] void throw_broken(int rank);
   std::string describe_places() const;
   std::string missing(const char* name) const;

@@ -124,8 +124,8 @@ struct IsDistributed<PerReplica<T>> : std::true_type {};
 template <typename T>
 struct IsDistributed<Mirrored<T>> : std::true_type {};
 
-// `value` as replica r sees it: distributed values become their component r, inside tuples, vectors and maps too;
-// everything else is passed as it is.
+// `value` as replica r sees it: a distributed value becomes its component r, also as a part of a tuple or pair, an item of
+// a vector or a value of a map (which becomes a std::map); everything else is passed as it is.
 template <typename T>
 auto select_replica(int replica, const T& value) {
   const auto r = static_cast<std::size_t>(replica);
@@ -147,8 +147,10 @@ auto select_replica(int replica, const T& value) {
     } else {
       return value;
     }
-  } else if constexpr (nest::TupleLike<T> && requires { []<typename... A>(const std::tuple<A...>&) {}(value); }) {
+  } else if constexpr (requires { []<typename... A>(const std::tuple<A...>&) {}(value); }) {
     return std::apply([&](const auto&... items) { return std::make_tuple(select_replica(replica, items)...); }, value);
+  } else if constexpr (requires { []<typename A, typename B>(const std::pair<A, B>&) {}(value); }) {
+    return std::make_pair(select_replica(replica, value.first), select_replica(replica, value.second));
   } else {
     return value;
   }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/str.h"
 #include "lockstep/collective/indexed_slices.h"
 #include "lockstep/fwd.h"
 
@@ -36,7 +37,7 @@ concept TupleLike = requires {
   std::tuple_size<T>::value;
 };
 
-// A type that lists its own tensors: `void for_each_leaf(visitor)`.
+// A type that lists its own tensors: `void lockstep_leaves(visitor)`.
 template <typename T>
 concept ListsLeaves = requires(T& value) {
   value.lockstep_leaves([](at::Tensor&) {});
@@ -134,17 +135,14 @@ void for_each_leaf(T& value, Visitor&& visitor) {
     for (auto& item : value) for_each_leaf(item, visitor);
   } else if constexpr (IsMap<Plain>::value) {
     // In key order, also for hash maps: the order must be the same in every replica.
-    if constexpr (requires { typename Plain::hasher; }) {
-      std::map<typename Plain::key_type, typename Plain::mapped_type*> sorted;
-      for (auto& [key, item] : value) sorted.emplace(key, const_cast<typename Plain::mapped_type*>(&item));
-      branch("length " + std::to_string(value.size()));
-      for (auto& [key, item] : sorted) for_each_leaf(*item, visitor);
-    } else {
-      branch("length " + std::to_string(value.size()));
-      for (auto& [key, item] : value) {
-        if constexpr (requires { std::string(key); }) branch("key " + std::string(key));
-        for_each_leaf(item, visitor);
-      }
+    std::map<typename Plain::key_type,
+             std::conditional_t<std::is_const_v<T>, const typename Plain::mapped_type, typename Plain::mapped_type>*>
+        sorted;
+    for (auto& [key, item] : value) sorted.emplace(key, &item);
+    branch("length " + std::to_string(value.size()));
+    for (auto& [key, item] : sorted) {
+      branch(lockstep::str("key ", key));
+      for_each_leaf(*item, visitor);
     }
   } else if constexpr (TupleLike<Plain>) {
     std::apply([&](auto&... items) { (for_each_leaf(items, visitor), ...); }, value);
@@ -168,8 +166,11 @@ struct LeafList {
   void operator()(IndexedSlices& leaf) { sparse.push_back(&leaf); }
   template <nest::Number N>
   void operator()(N& leaf) {
-    add_number(static_cast<double>(leaf), std::is_integral_v<N>, &leaf,
-               [](void* to, double value) { *static_cast<N*>(to) = static_cast<N>(value); });
+    if constexpr (std::is_integral_v<N>)
+      add_integer(static_cast<std::int64_t>(leaf), &leaf,
+                  [](void* to, std::int64_t value) { *static_cast<N*>(to) = static_cast<N>(value); });
+    else
+      add_real(static_cast<double>(leaf), &leaf, [](void* to, double value) { *static_cast<N*>(to) = static_cast<N>(value); });
   }
   void branch(const std::string& text) { branches.push_back(text); }
 
@@ -181,12 +182,16 @@ struct LeafList {
   // Puts the scalar tensors' values back into the numbers.
   void write_back();
 
+  // A number that is equal for structures with equal lengths and keys.
+  std::int64_t structure() const;
+
   // Throws kUnimplemented when there is an IndexedSlices.
   void require_dense(const char* what) const;
 
  private:
   struct Numbers;
-  void add_number(double value, bool is_integral, void* to, void (*write)(void*, double));
+  void add_integer(std::int64_t value, void* to, void (*write)(void*, std::int64_t));
+  void add_real(double value, void* to, void (*write)(void*, double));
 
   std::unique_ptr<Numbers> numbers_;
 };

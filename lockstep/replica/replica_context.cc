@@ -51,6 +51,12 @@ void merge_end(ReplicaContext& context) {
     context.replicas().group(context.local_replica_id()).barrier("the end of merge_call");
 }
 
+void require_components(std::size_t components, std::size_t replicas) {
+  if (components == replicas) return;
+  throw Error(ErrorCode::kInvalidArgument, str("merge_call: the function returned a distributed value of ", components,
+                                               " components to ", replicas, " replicas; it must have one for each"));
+}
+
 std::size_t component_here(std::size_t count, const char* kind) {
   const ReplicaContext* context = current_mode().context;
   const int update = current_update_replica();
@@ -99,6 +105,16 @@ void ReplicaContext::require_current(const char* what) const {
                   current->local_replica_id(), "; every replica uses its own"));
 }
 
+void ReplicaContext::require_same_structure(const char* what, const internal::LeafList& leaves) {
+  if (leaves.branches.empty() || &replicas_ == &internal::default_replicas()) return;
+  const auto all = replicas_.group(local_replica_id_).all_gather(at::scalar_tensor(leaves.structure(), at::kLong));
+  for (std::size_t r = 1; r < all.size(); ++r)
+    if (all[r].item<std::int64_t>() != all[0].item<std::int64_t>())
+      throw Error(ErrorCode::kInvalidArgument,
+                  str(what, ": replica 0 and replica ", r, " gave structures that differ (here: ", join(", ", leaves.branches),
+                      "); every replica must give the same lengths and keys"));
+}
+
 void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense,
                                        const std::vector<IndexedSlices*>& sparse, const CommunicationOptions& options) {
   options.validate();
@@ -133,6 +149,9 @@ void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
                 "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
   if (!value.is_non_overlapping_and_dense())
     throw Error(ErrorCode::kInvalidArgument, "all_reduce_: the value is not dense in memory; pass value.contiguous()");
+  if (op == ReduceOp::kMean && at::isIntegralType(value.scalar_type(), /*includeBool=*/true))
+    throw Error(ErrorCode::kInvalidArgument,
+                "all_reduce_: a mean of integers is float64 and cannot be put in place; use all_reduce, or SUM");
   if (num_replicas_in_sync() == 1) return;
   replicas_.group(local_replica_id_).all_reduce({&value, 1}, {&value, 1});
   if (op == ReduceOp::kMean) value.div_(num_replicas_in_sync());

@@ -49,7 +49,8 @@ class ReplicaContext {
   template <typename T>
   T all_reduce(ReduceOpArg op, const T& value, const CommunicationOptions& options = {});
 
-  // The sum over all replicas, in place; for large buffers that the caller keeps. Not differentiable.
+  // The same in place, for large buffers that the caller keeps. Not differentiable, and no mean of integers. Throws
+  // kInvalidArgument for a value that is not dense in memory.
   void all_reduce_(ReduceOpArg op, at::Tensor& value);
 
   // The replicas' tensors one after the other along `axis`, in replica order; sizes may differ there. Every leaf of a
@@ -63,6 +64,8 @@ class ReplicaContext {
  private:
   // Throws kFailedPrecondition unless the calling thread is inside this replica.
   void require_current(const char* what) const;
+  // All replicas compare their structures' lengths and keys; throws kInvalidArgument on all when they differ.
+  void require_same_structure(const char* what, const internal::LeafList& leaves);
   void all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense, const std::vector<IndexedSlices*>& sparse,
                          const CommunicationOptions& options);
   at::Tensor all_gather_leaf(const at::Tensor& value, std::int64_t axis, const CommunicationOptions& options);
@@ -90,6 +93,8 @@ void set_default_strategy(Strategy* strategy);
 // The core of merge_call: `mine` is this replica's argument record; `body` gets everybody's, on replica 0's thread.
 void merge(ReplicaContext& context, void* mine, FunctionRef<void(std::span<void* const>)> body);
 void merge_end(ReplicaContext& context);
+// Throws kInvalidArgument unless merge_call's result has one component for each replica.
+void require_components(std::size_t components, std::size_t replicas);
 
 }  // namespace internal
 
@@ -111,6 +116,7 @@ auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
     };
     if constexpr (std::is_void_v<Result>) call(std::index_sequence_for<Args...>());
     else mine.result.emplace(call(std::index_sequence_for<Args...>()));
+    if constexpr (IsDistributed<Result>::value) internal::require_components(mine.result->size(), all.size());
   });
   if constexpr (!std::is_void_v<Result>) {
     auto selected = select_replica(local_replica_id_, *mine.first->result);
@@ -125,6 +131,7 @@ T ReplicaContext::all_reduce(ReduceOpArg op, const T& value, const Communication
   T result = value;
   internal::LeafList leaves;
   nest::for_each_leaf(result, leaves);
+  require_same_structure("all_reduce", leaves);
   all_reduce_leaves(op, leaves.dense, leaves.sparse, options);
   leaves.write_back();
   return result;
@@ -137,6 +144,7 @@ T ReplicaContext::all_gather(const T& value, std::int64_t axis, const Communicat
   internal::LeafList leaves;
   nest::for_each_leaf(result, leaves);
   leaves.require_dense("all_gather");
+  require_same_structure("all_gather", leaves);
   for (at::Tensor* leaf : leaves.dense) *leaf = all_gather_leaf(*leaf, axis, options);
   return result;
 }

@@ -27,8 +27,20 @@ namespace {
 constexpr std::chrono::hours kIdleWait(1);
 constexpr std::chrono::seconds kWarnEvery(30);
 
+// Where the replicas of one run() meet. A run() inside merge_call has a level of its own, so that neither its meetings
+// nor its failure touch those of the run() around it.
+struct Level {
+  Level(int size, std::chrono::nanoseconds timeout) : rendezvous(size, "replica"), hub(rendezvous) {
+    if (timeout.count() > 0) rendezvous.set_timeout(timeout);
+  }
+  Rendezvous rendezvous;
+  LocalHub hub;
+  std::atomic<std::uint32_t> released{0};  // merges whose function has run
+};
+
 // One run(): lives on the caller's stack until every replica is done with it.
 struct Job {
+  Level& level;
   FunctionRef<void(ReplicaContext&)> body;
   at::ThreadLocalState settings;
   FirstError errors = {};
@@ -75,6 +87,7 @@ struct ReplicaSet::State {
   void execute_body(int replica, Job& job);
   void wake_all();
   void take_turn();
+  Level& enter_level();
   void wait_for_all(Job& job);
 
   // Const after construction.
@@ -87,11 +100,8 @@ struct ReplicaSet::State {
   std::vector<std::unique_ptr<ReplicaContext>> contexts;
 
   // Own synchronisation.
-  Rendezvous rendezvous;
-  LocalHub hub;
   std::unique_ptr<Mailbox[]> mailboxes;
-  Gate done;                               // moved when a replica has finished a job
-  std::atomic<std::uint32_t> released{0};  // merges whose function has run
+  Gate done;  // moved when a replica has finished a job
   std::atomic<bool> is_stopping{false};
   std::atomic<std::uint64_t> runs{0};
   std::timed_mutex turn;  // held during an outermost run()
@@ -99,6 +109,13 @@ struct ReplicaSet::State {
 
   // Written by replica r before a meeting, read by replica 0 after it.
   std::vector<void*> records;
+
+  // [r] used only by replica r's thread: the level of the run() it is in.
+  std::vector<Level*> current;
+
+  // Used only by the thread whose turn it is: one level for each depth of nested run() calls so far.
+  std::vector<std::unique_ptr<Level>> levels;
+  std::size_t depth = 0;
 
   // Used by replica r's thread during run(), by others only between runs.
   std::vector<at::Generator> generators;
@@ -116,12 +133,9 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
       options(with),
       threads_each(intra_op_threads_for(with, static_cast<int>(devices.size()))),
       size(static_cast<int>(devices.size())),
-      rendezvous(size, "replica"),
-      hub(rendezvous),
       mailboxes(std::make_unique<Mailbox[]>(devices.size())),
-      records(devices.size()) {
-  if (const auto timeout = options.communication.timeout_seconds.value_or(0); timeout > 0)
-    rendezvous.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(timeout * 1e9)));
+      records(devices.size()),
+      current(devices.size()) {
   const auto seed = options.seed.value_or(at::globalContext().defaultGenerator(c10::Device(c10::kCPU)).current_seed());
   for (int replica = 0; replica < size; ++replica) {
     torch_devices.push_back(lockstep::torch_device(devices[static_cast<std::size_t>(replica)]));
@@ -159,13 +173,16 @@ void ReplicaSet::State::serve(int replica, const std::function<bool()>& is_over)
 }
 
 void ReplicaSet::State::execute(int replica, Job& job) {
+  Level* const outer = current[static_cast<std::size_t>(replica)];
+  current[static_cast<std::size_t>(replica)] = &job.level;
   try {
     execute_body(replica, job);
   } catch (...) {
     job.errors.capture(str("replica ", replica));
-    rendezvous.abort(str("another replica (", replica, ") failed first"));
+    job.level.rendezvous.abort(str("another replica (", replica, ") failed first"));
   }
-  rendezvous.leave(replica);
+  current[static_cast<std::size_t>(replica)] = outer;
+  job.level.rendezvous.leave(replica);
   // After this the caller may be gone with the job; `done` is ours.
   job.remaining.fetch_sub(1, std::memory_order_acq_rel);
   done.advance();
@@ -179,6 +196,13 @@ void ReplicaSet::State::execute_body(int replica, Job& job) {
   const internal::ModeGuard mode({&contexts[r]->replicas(), contexts[r].get()});
   const internal::GeneratorScope generator(&generators[r]);
   job.body(*contexts[r]);
+}
+
+Level& ReplicaSet::State::enter_level() {
+  const double timeout = options.communication.timeout_seconds.value_or(0);
+  if (depth == levels.size())
+    levels.push_back(std::make_unique<Level>(size, std::chrono::nanoseconds(static_cast<std::int64_t>(timeout * 1e9))));
+  return *levels[depth++];
 }
 
 // User code cannot be interrupted, so this wait ends when it does; meanwhile it says who is still running.
@@ -195,7 +219,8 @@ void ReplicaSet::State::wait_for_all(Job& job) {
 }
 
 void ReplicaSet::State::take_turn() {
-  const auto limit = std::chrono::duration<double>(options.communication.timeout_seconds.value_or(1800.0));
+  const double timeout = options.communication.timeout_seconds.value_or(0);
+  const std::chrono::duration<double> limit(timeout > 0 ? timeout : 1800.0);
   if (!turn.try_lock_for(limit))
     throw Error(ErrorCode::kDeadlineExceeded, str("run: another thread's run() of this strategy has not ended in ",
                                                   limit.count(), " s; one strategy runs one function at a time"));
@@ -214,7 +239,8 @@ const std::vector<LogicalDevice>& ReplicaSet::devices() const noexcept { return 
 c10::Device ReplicaSet::torch_device(int replica) const { return state_->torch_devices.at(static_cast<std::size_t>(replica)); }
 const ReplicaSetOptions& ReplicaSet::options() const noexcept { return state_->options; }
 int ReplicaSet::intra_op_threads() const noexcept { return state_->threads_each; }
-Group& ReplicaSet::group(int replica) { return state_->hub.group(replica); }
+Group& ReplicaSet::group(int replica) { return state_->current[static_cast<std::size_t>(replica)]->hub.group(replica); }
+bool ReplicaSet::is_running_here() const noexcept { return state_->turn_owner.load() == std::this_thread::get_id(); }
 std::uint64_t ReplicaSet::runs() const noexcept { return state_->runs.load(std::memory_order_relaxed); }
 
 void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
@@ -222,7 +248,7 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
   if (internal::current_mode().context != nullptr && internal::current_mode().replicas == this)
     throw Error(ErrorCode::kFailedPrecondition,
                 "run() was called inside run(): it needs cross-replica context; call it outside, or inside merge_call()");
-  const bool is_nested = s.turn_owner.load() == std::this_thread::get_id();
+  const bool is_nested = is_running_here();
   std::unique_lock<std::timed_mutex> turn;
   if (!is_nested) {
     s.take_turn();
@@ -230,7 +256,8 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
   }
   s.runs.fetch_add(1, std::memory_order_relaxed);
 
-  Job job{body, at::ThreadLocalState()};
+  Level& level = s.enter_level();
+  Job job{level, body, at::ThreadLocalState()};
   job.remaining.store(s.size);
   for (int replica = 1; replica < s.size; ++replica) {
     auto& mailbox = s.mailboxes[static_cast<std::size_t>(replica)];
@@ -242,7 +269,8 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
     s.execute(0, job);
   }
   s.wait_for_all(job);
-  s.rendezvous.reset();
+  level.rendezvous.reset();
+  --s.depth;
   if (!is_nested) s.turn_owner.store(std::thread::id());
   if (!job.errors.has_error()) return;
   {
@@ -257,24 +285,25 @@ void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, Me
   State& s = *state_;
   const int replica = context.local_replica_id();
   s.records[static_cast<std::size_t>(replica)] = mine;
-  const auto seen = s.released.load(std::memory_order_acquire);
-  s.rendezvous.meet(replica, name);
+  Level& level = *s.current[static_cast<std::size_t>(replica)];
+  const auto seen = level.released.load(std::memory_order_acquire);
+  level.rendezvous.meet(replica, name);
   if (replica == 0) {
     try {
       const internal::ModeGuard mode({this, nullptr});
       body(s.records);
     } catch (...) {
-      s.rendezvous.abort(str("the function of ", name, " failed on replica 0"));
+      level.rendezvous.abort(str("the function of ", name, " failed on replica 0"));
       s.wake_all();
       throw;
     }
-    s.released.fetch_add(1, std::memory_order_release);
+    level.released.fetch_add(1, std::memory_order_release);
     s.wake_all();
     return;
   }
-  s.serve(replica, [&] { return s.released.load(std::memory_order_acquire) != seen || s.rendezvous.is_broken(); });
-  if (s.released.load(std::memory_order_acquire) == seen)
-    throw Error(ErrorCode::kAborted, str("the function of ", name, " failed on replica 0"));
+  const auto is_released = [&] { return level.released.load(std::memory_order_acquire) != seen; };
+  s.serve(replica, [&] { return is_released() || level.rendezvous.is_broken(); });
+  if (!is_released()) throw Error(ErrorCode::kAborted, str("the function of ", name, " failed on replica 0"));
 }
 
 std::shared_ptr<void> ReplicaSet::on_failed_run(std::function<void()> callback) {

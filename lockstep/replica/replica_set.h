@@ -32,7 +32,7 @@ struct ReplicaSetOptions {
 // The replicas of one strategy in this process: their devices, threads, random generators and meeting points.
 //
 // Note [replica threads]
-// 1. Replica 0 runs on the thread that calls run(); replicas 1.. have a persistent thread each ("lockstep:replicaK"),
+// 1. Replica 0 runs on the thread that calls run(); replicas 1.. have a persistent thread each ("lockstep:rK"),
 //    which waits for a job in its mailbox. Handing over costs well under a microsecond while the threads are warm.
 // 2. Every replica runs with the caller's LibTorch settings (grad mode, autocast, ...), its own intra-op threads, its
 //    device, its ReplicaContext on top of the mode stack and its own random generator.
@@ -69,6 +69,9 @@ class ReplicaSet {
 
   // Called after a run() that failed, when no replica is running. The token keeps the registration alive.
   std::shared_ptr<void> on_failed_run(std::function<void()> callback);
+
+  // True on the thread that is inside run() as its caller: in replica 0 and in merge_call's function.
+  bool is_running_here() const noexcept;
 
   // How many run() calls have begun; changes tell that replicas may have changed their state.
   std::uint64_t runs() const noexcept;

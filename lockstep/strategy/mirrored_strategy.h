@@ -17,7 +17,7 @@ enum class FreedMemory {
 };
 
 struct MirroredOptions {
-  // How values are combined outside run(); null: chosen by the devices.
+  // How values are combined outside run(); null: ReductionToOneDevice.
   std::shared_ptr<const CrossDeviceOps> cross_device_ops = nullptr;
   CommunicationOptions communication = {};
   // Several replicas may share every named device: the same training on fewer devices.

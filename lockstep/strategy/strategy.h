@@ -59,10 +59,11 @@ class Strategy {
 
   // Combines a per-replica value into one. With an axis, also over that dimension of every replica's tensor; a mean
   // then weighs elements, so that replicas with fewer rows count less. Structures are reduced leaf by leaf.
-  // A mean of integers is float64.
+  // A mean of integer tensors is float64; C++ integers have none (kInvalidArgument).
   template <typename T>
   T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axis& axis = {});
-  // All copies are equal already: a mean is the value, a sum is kInvalidArgument.
+  // All copies are equal already: a mean is the value, a sum over several replicas is kInvalidArgument. With an axis,
+  // as a PerReplica value.
   template <typename T>
   T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axis& axis = {});
   // A value that is not distributed: its mean is itself; its sum is only defined for one replica, or for 0.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/GradMode.h>
+
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -57,11 +59,11 @@ class StrategyExtended {
 
   // Calls fn(component, args...) for every component of `variable`, on its device, with the component's part of
   // distributed arguments; reads and writes of the variable inside fn mean that component. Results as Mirrored.
-  // Inside a replica all replicas must call it, and each gets its component's result.
+  // Inside a replica all replicas must call it; it is done once, and every replica gets all results (get() is its own).
   template <typename F, typename... Args>
   auto update(const Variable& variable, F&& fn, const Args&... args);
 
-  // Calls fn(args...) once for every replica's device, in order.
+  // Calls fn(args...) once for every device in `colocate_with`, in order.
   template <typename F, typename... Args>
   auto update_non_slot(const std::vector<std::string>& colocate_with, F&& fn, const Args&... args);
 
@@ -130,6 +132,7 @@ auto StrategyExtended::update(const Variable& variable, F&& fn, const Args&... a
     strategy_.require_cross_replica_or_default("update");
     require_component_count(variable);
     const auto scope = internal::ModeGuard({&strategy_.replicas(), nullptr});
+    const c10::NoGradGuard no_grad;  // a write to a trainable component is not part of anybody's graph
     return internal::for_each_component(variable.size(), [&](std::size_t i) {
       at::Tensor component = variable.components()[i];
       return fn(component, select_replica(static_cast<int>(i), values)...);

@@ -40,6 +40,7 @@ struct GradientReducer::State {
     std::size_t bucket = kNoBucket;
     bool is_stale = false;      // the gradient belongs to the last step
     bool has_gradient = false;  // since the last step
+    bool was_reached = false;   // by any backward() so far
     int fired = 0;              // outside no_sync, since the last step
     std::vector<std::shared_ptr<void>> hooks = {};
   };
@@ -59,6 +60,7 @@ struct GradientReducer::State {
   void attach(Slot& slot);
   void complete(std::size_t replica);
   bool has_new_gradient() const;
+  bool was_reached(std::size_t index) const;
   void plan();
   void fill_slots(std::size_t replica);
   Kind kind_of_all(std::size_t index) const;
@@ -66,6 +68,7 @@ struct GradientReducer::State {
   void reduce_dense(std::size_t replica, std::size_t index, Group& group);
   void reduce_sparse(std::size_t replica, std::size_t index, Group& group);
   void scale(std::size_t replica);
+  void drop_stale(std::size_t replica);
   void synchronize(std::size_t replica, ReplicaContext& context, Group& group);
   void report_unused();
   void reset();
@@ -122,6 +125,7 @@ void GradientReducer::State::after(std::size_t replica, std::size_t index) {
                     "begun; call every backward() of a step but the last under optimizer.no_sync(), or set "
                     "GradientOptions::overlap to false"));
   slot.has_gradient = true;
+  slot.was_reached = true;
   if (slot.bucket != kNoBucket) attach(slot);
   if (mine.no_sync > 0) return;
   ++slot.fired;
@@ -178,6 +182,10 @@ Kind GradientReducer::State::kind_of_all(std::size_t index) const {
   return kind;
 }
 
+bool GradientReducer::State::was_reached(std::size_t index) const {
+  return std::ranges::any_of(replicas, [&](const Replica& replica) { return replica.slots[index].was_reached; });
+}
+
 bool GradientReducer::State::has_new_gradient() const {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (replicas[0].slots[i].bucket == kNoBucket && kind_of_all(i) == Kind::kDense) return true;
@@ -226,7 +234,7 @@ void GradientReducer::State::plan() {
 void GradientReducer::State::report_unused() {
   std::vector<std::string> unused;
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (replicas[0].slots[i].bucket == kNoBucket && kind_of_all(i) == Kind::kNone) unused.push_back(names[i]);
+    if (!was_reached(i)) unused.push_back(names[i]);
   if (unused.empty() || has_reported_unused) return;
   has_reported_unused = true;
   log_warning(str("parameters of ", model->name(), " that the loss does not depend on, in any replica: ", join(", ", unused),
@@ -298,6 +306,15 @@ void GradientReducer::State::reset() {
   }
 }
 
+// What the last step left must not be used again by a step that does not reach the parameter.
+void GradientReducer::State::drop_stale(std::size_t replica) {
+  for (auto& slot : replicas[replica].slots) {
+    if (!slot.is_stale || slot.has_gradient) continue;
+    slot.parameter.mutable_grad().reset();
+    slot.is_stale = false;
+  }
+}
+
 void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& context, Group& group) {
   const auto plan_together = [&] {
     context.replicas().merge(context, "planning the gradient buckets", nullptr, [&](std::span<void* const>) { plan(); });
@@ -312,6 +329,9 @@ void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& co
   exchange->finish(replica);
   const bool is_plan_old = has_new_gradient();
   reduce_unplanned(replica, group);
+  // A gradient that came in no replica is absent, as it would be in one process: the optimizer passes the parameter by.
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (kind_of_all(i) == Kind::kNone) replicas[replica].slots[i].parameter.mutable_grad().reset();
   group.barrier("the end of optimizer.step()'s sums");
   exchange->begin_step(replica);
   scale(replica);
@@ -328,11 +348,18 @@ void GradientReducer::synchronize() {
   const auto replica = s.model->index_here();
   auto& mine = s.replicas[replica];
   if (mine.is_synchronized) return;
+  if (s.model->replicas() != nullptr && !s.model->is_in_replica())
+    throw Error(ErrorCode::kFailedPrecondition, str("the gradients of ", s.model->name(),
+                                                    " are brought together by all replicas: call optimizer.step() or "
+                                                    "synchronize() inside the function given to run()"));
   s.model->note_synchronized(replica);
+  s.drop_stale(replica);
   if (s.replicas.size() > 1) {
     ReplicaContext& context = replica_context();
     Group& group = context.replicas().group(context.local_replica_id());
     s.synchronize(replica, context, group);
+  } else {
+    s.report_unused();
   }
   mine.is_synchronized = true;
 }
@@ -361,14 +388,17 @@ void GradientReducer::discard() {
   for (auto& slot : mine.slots) slot.parameter.mutable_grad().reset();
 }
 
-void GradientReducer::enter_no_sync() { ++state_->replicas[state_->model->index_here()].no_sync; }
+void GradientReducer::enter_no_sync() {
+  const auto replica = state_->model->index_here();
+  state_->model->note_synchronized(replica);
+  ++state_->replicas[replica].no_sync;
+}
 void GradientReducer::exit_no_sync() { --state_->replicas[state_->model->index_here()].no_sync; }
 
 std::vector<std::string> GradientReducer::unused_parameters() const {
   std::vector<std::string> unused;
   for (std::size_t i = 0; i < state_->names.size(); ++i)
-    if (state_->exchange && state_->replicas[0].slots[i].bucket == kNoBucket && state_->kind_of_all(i) == Kind::kNone)
-      unused.push_back(state_->names[i]);
+    if (!state_->was_reached(i)) unused.push_back(state_->names[i]);
   return unused;
 }
 

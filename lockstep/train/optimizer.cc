@@ -36,9 +36,6 @@ Optimizer::Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, co
 }
 
 void Optimizer::step() {
-  if (model_->replicas() != nullptr && in_cross_replica_context())
-    throw Error(ErrorCode::kFailedPrecondition,
-                "optimizer.step() was called in cross-replica context; call it inside the function given to run()");
   synchronize();
   const auto replica = model_->index_here();
   if (options_.clip_global_norm) clip(replica);
@@ -68,7 +65,7 @@ void Optimizer::set_learning_rate(double learning_rate) {
   const auto set = [&](torch::optim::Optimizer& optimizer) {
     for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
   };
-  if (get_replica_context() != nullptr) return set(local());
+  if (model_->is_in_replica()) return set(local());
   for (const auto& optimizer : optimizers_) set(*optimizer);
 }
 

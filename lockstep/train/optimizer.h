@@ -29,7 +29,7 @@ class Optimizer {
   Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options);
 
   // Inside run(), in every replica: brings the gradients together, clips them, steps, and forgets them. Without a
-  // strategy: a plain step. Throws kFailedPrecondition in cross-replica context.
+  // strategy: a plain step. Throws kFailedPrecondition when the model is mirrored and this is not one of its replicas.
   void step();
 
   // Only brings the gradients together, so that they can be looked at or changed before step(). Once a step.

@@ -9,12 +9,13 @@ namespace lockstep {
 namespace {
 
 using testing::cpus;
-using testing::LogCapture;
 using ::testing::IsEmpty;
+using testing::LogCapture;
 using ::testing::SizeIs;
 
 struct Counter : torch::nn::Module {
-  Counter() : seen(register_buffer("seen", torch::zeros({}))), steps(register_buffer("steps", torch::zeros({}, torch::kLong))) {}
+  Counter()
+      : seen(register_buffer("seen", torch::zeros({}))), steps(register_buffer("steps", torch::zeros({}, torch::kLong))) {}
   void add(double value) {
     seen += value;
     steps += 1;

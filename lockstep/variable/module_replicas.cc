@@ -17,9 +17,11 @@ namespace {
 
 bool shares_tensors(const torch::nn::Module& a, const torch::nn::Module& b) {
   std::set<const void*> seen;
-  for (const auto& parameter : a.parameters()) seen.insert(parameter.unsafeGetTensorImpl());
-  for (const auto& parameter : b.parameters())
-    if (seen.count(parameter.unsafeGetTensorImpl()) > 0) return true;
+  for (const auto& tensors : {a.parameters(), a.buffers()})
+    for (const auto& tensor : tensors) seen.insert(tensor.unsafeGetTensorImpl());
+  for (const auto& tensors : {b.parameters(), b.buffers()})
+    for (const auto& tensor : tensors)
+      if (seen.count(tensor.unsafeGetTensorImpl()) > 0) return true;
   return false;
 }
 
@@ -127,6 +129,11 @@ void ModuleReplicas::copy_from_first(std::size_t replica) const {
   copy_tensors(modules_[0]->named_buffers(), modules_[replica]->named_buffers(), name_);
 }
 
+bool ModuleReplicas::is_in_replica() const {
+  const auto mode = internal::current_mode();
+  return mode.context != nullptr && mode.replicas == replicas_;
+}
+
 std::size_t ModuleReplicas::index_here() const {
   const auto mode = internal::current_mode();
   if (replicas_ == nullptr) {
@@ -165,7 +172,8 @@ ModuleReplicas::NamedTensors ModuleReplicas::named_parameters(std::size_t replic
 
 void ModuleReplicas::synchronize_buffers() const {
   if (replicas_ == nullptr || replicas_->runs() == synchronized_at_run_) return;
-  synchronized_at_run_ = replicas_->runs();
+  // Inside run(), in merge_call, the replicas may still change them afterwards.
+  if (!replicas_->is_running_here()) synchronized_at_run_ = replicas_->runs();
   if (size() == 1) return;
   const c10::NoGradGuard no_grad;
   std::vector<torch::OrderedDict<std::string, at::Tensor>> buffers;

@@ -40,6 +40,9 @@ class ModuleReplicas {
   // Sets all copies' training mode; inside run() the current replica's only.
   void train(bool on) const;
 
+  // True inside a replica of the strategy that the copies belong to.
+  bool is_in_replica() const;
+
   // Position of here() among the copies.
   std::size_t index_here() const;
 

@@ -15,6 +15,8 @@ namespace {
 
 // What one replica brings to an aggregated write.
 struct Offer {
+  const Variable::State* state;
+  const char* what;
   const at::Tensor* value;
   bool is_literal;
 };
@@ -22,6 +24,11 @@ struct Offer {
 // The value that all components get, from what the replicas brought.
 at::Tensor combine(const Variable::State& state, const char* what, std::span<void* const> offers) {
   const auto offer = [&](std::size_t replica) -> const Offer& { return *static_cast<Offer*>(offers[replica]); };
+  for (std::size_t replica = 1; replica < offers.size(); ++replica)
+    if (offer(replica).state != &state || offer(replica).what != offer(0).what)
+      throw Error(ErrorCode::kFailedPrecondition,
+                  str("replica 0 calls ", what, " on variable '", state.name, "' where replica ", replica, " calls ",
+                      offer(replica).what, " on '", offer(replica).state->name, "'; all replicas must make the same writes"));
   if (state.aggregation == VariableAggregation::kOnlyFirstReplica || offers.size() == 1) return *offer(0).value;
   if (offer(0).is_literal) {
     if (state.aggregation == VariableAggregation::kMean) return *offer(0).value;
@@ -33,6 +40,13 @@ at::Tensor combine(const Variable::State& state, const char* what, std::span<voi
   std::vector<at::Tensor> values;
   for (std::size_t replica = 0; replica < offers.size(); ++replica) values.push_back(*offer(replica).value);
   return reduce_values(state.aggregation == VariableAggregation::kSum ? ReduceOp::kSum : ReduceOp::kMean, values);
+}
+
+void require_shape(const Variable::State& state, const char* what, const at::Tensor& value) {
+  if (value.sizes() == state.components[0].sizes()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              lockstep::str(what, " to variable '", state.name, "' of shape ", state.components[0].sizes(),
+                            ": the value has shape ", value.sizes(), "; they must be equal"));
 }
 
 }  // namespace
@@ -110,6 +124,7 @@ Variable& Variable::assign(const Mirrored<at::Tensor>& value) {
   if (value.size() != size())
     throw Error(ErrorCode::kInvalidArgument, str("assign to variable '", name(), "' of ", size(), " components: the value has ",
                                                  value.size(), "; it must come from the same strategy"));
+  for (const auto& component : value) require_shape(*state_, "assign", component);
   for (std::size_t i = 0; i < size(); ++i) state_->components[i].copy_(value[i]);
   return *this;
 }
@@ -123,10 +138,7 @@ Variable& Variable::assign(const Variable& value) {
 Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
   const char* what = how == Write::kAssign ? "assign" : how == Write::kAdd ? "assign_add" : "assign_sub";
   const c10::NoGradGuard no_grad;
-  const auto& shape = state_->components[0].sizes();
-  if (!is_literal && value.sizes() != shape)
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, " to variable '", name(), "' of shape ", shape,
-                                                           ": the value has shape ", value.sizes(), "; they must be equal"));
+  if (!is_literal) require_shape(*state_, what, value);
   const auto apply = [&](at::Tensor& component, const at::Tensor& given) {
     const auto operand = given.detach().to(component.options());
     if (how == Write::kAssign) component.copy_(operand);
@@ -141,7 +153,7 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
   ReplicaContext* context = internal::current_mode().context;
   const bool is_aggregated = !state_->is_on_read() && state_->aggregation != VariableAggregation::kNone;
   if (replica >= 0 && is_aggregated && context != nullptr && state_->replicas != nullptr) {
-    Offer mine{&value, is_literal};
+    Offer mine{state_.get(), what, &value, is_literal};
     state_->replicas->merge(*context, "a write to a variable", &mine,
                             [&](std::span<void* const> offers) { apply_to_all(combine(*state_, what, offers)); });
   } else if (replica >= 0) {
@@ -166,10 +178,7 @@ at::Tensor Variable::saved_value() const {
 
 void Variable::restore(const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
-  if (value.sizes() != state_->components[0].sizes())
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("restore of variable '", name(), "' of shape ", state_->components[0].sizes(),
-                              ": the saved value has shape ", value.sizes(), "; they must be equal"));
+  require_shape(*state_, "restore", value);
   const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && size() > 1;
   const auto part = is_divided ? value.to(at::kDouble) / static_cast<double>(size()) : value;
   for (auto& component : state_->components) component.copy_(part);

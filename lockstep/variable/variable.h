@@ -49,7 +49,7 @@ struct VariableOptions {
 class Variable {
  public:
   // All components start equal to `initial`; a floating point variable that is trainable requires gradients.
-  // Throws kInvalidArgument for kNone synchronisation and for a mean of integers.
+  // Under a strategy kNone synchronisation and a mean of integers are kInvalidArgument.
   explicit Variable(const at::Tensor& initial, const VariableOptions& options = {});
   // A float32 scalar.
   explicit Variable(double initial, const VariableOptions& options = {});

@@ -46,6 +46,11 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
     throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(), "' has aggregation ", aggregation,
                                                "; only NONE and ONLY_FIRST_REPLICA can do it"));
   slices.validate();
+  const auto& whole = state_->components[0];
+  if (whole.dim() == 0 || slices.values.sizes().slice(1) != whole.sizes().slice(1))
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str(what, ": the rows have shape ", slices.values.sizes().slice(1), " and variable '", name(),
+                              "' has shape ", whole.sizes(), "; rows must fit its dimensions after the first"));
   const c10::NoGradGuard no_grad;
   const auto rows = state_->components[0].dim() == 0 ? 0 : state_->components[0].size(0);
   if (slices.indices.numel() > 0 &&

@@ -18,6 +18,7 @@ CASES = [number for number in range(FIRST, LAST + 1) if number % 3 != 0]
 
 LINE = re.compile(r"^\| *(\d+) *\| *(.*?) *\| *(.*?) *\|$")
 TEST = re.compile(r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST)\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+TEST_NAME = re.compile(r"\b[A-Z]\w*\.[A-Z]\w*")
 
 
 def read_table(path):
@@ -31,12 +32,10 @@ def read_table(path):
 
 
 def find_tests():
-    """The full names of all tests, and those that are defined twice in one program."""
-    folders = [HERE.glob("*_test.cc"), (ROOT / "lockstep").rglob("*_test.cc")]
-    names = Counter()
-    for folder in folders:
-        for path in folder:
-            names.update(f"{suite}.{name}" for suite, name in TEST.findall(path.read_text()))
+    """The full names of all tests."""
+    names = set()
+    for path in [*HERE.glob("*_test.cc"), *(ROOT / "lockstep").rglob("*_test.cc")]:
+        names.update(f"{suite}.{name}" for suite, name in TEST.findall(path.read_text()))
     return names
 
 
@@ -56,6 +55,9 @@ def problems_of(rows, tests):
                 yield f"case {number} is {test} without a reason"
         elif test not in tests:
             yield f"case {number}: there is no test {test}"
+        for also in TEST_NAME.findall(note):
+            if also not in tests:
+                yield f"case {number}: there is no test {also}, which the note names"
 
 
 def main():
