@@ -17,21 +17,29 @@ namespace ls = lockstep;
 
 // The marker of the machine's state: a round trip of one cache line between two spinning threads. It flips between two
 // values within minutes here, and everything that two cores do together moves with it.
-std::vector<double> measure_marker(int calls) {
+std::vector<double> measure_marker() {
+  constexpr int kCalls = 2000;
+  constexpr double kLimit = 50'000;  // on a busy machine a round trip can take a scheduler's time slice
+  constexpr int kStop = -1;
   std::atomic<int> ball{0};
   std::thread other([&] {
-    for (int i = 0; i < calls; ++i) {
-      while (ball.load(std::memory_order_acquire) != 2 * i + 1) relax();
-      ball.store(2 * i + 2, std::memory_order_release);
+    for (int seen = 0;; relax()) {
+      const int now = ball.load(std::memory_order_acquire);
+      if (now == kStop) return;
+      if (now == seen) continue;
+      seen = now + 1;
+      ball.store(seen, std::memory_order_release);
     }
   });
   std::vector<double> times;
-  for (int i = 0; i < calls; ++i) {
+  const double start = now_us();
+  for (int i = 0; i < kCalls && now_us() - start < kLimit; ++i) {
     const double begin = now_us();
     ball.store(2 * i + 1, std::memory_order_release);
     while (ball.load(std::memory_order_acquire) != 2 * i + 2) relax();
     times.push_back(now_us() - begin);
   }
+  ball.store(kStop, std::memory_order_release);
   other.join();
   return times;
 }
@@ -64,7 +72,7 @@ void bench_calls(ls::Strategy& strategy, int rounds) {
   Sample marker("marker", 0), empty("run_empty", 0), beyond("run_beyond_300us", 0);
   measure_empty_run(strategy, 1000);
   for (int round = 0; round < rounds; ++round) {
-    marker.add_round(measure_marker(2000));
+    marker.add_round(measure_marker());
     empty.add_round(measure_empty_run(strategy, 5000));
     beyond.add_round(measure_run_beyond_work(strategy, 200));
   }
@@ -86,7 +94,7 @@ int main(int argc, char** argv) {
   try {
     if (has_marker_only) {
       bench::Sample marker("marker", 0);
-      for (int round = 0; round < rounds; ++round) marker.add_round(bench::measure_marker(2000));
+      for (int round = 0; round < rounds; ++round) marker.add_round(bench::measure_marker());
       marker.print();
       return 0;
     }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/testing.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep::data {
 namespace {

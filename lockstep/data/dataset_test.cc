@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "lockstep/data/testing.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep::data {
 namespace {

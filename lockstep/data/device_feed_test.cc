@@ -1,6 +1,6 @@
 #include "lockstep/data/device_feed.h"
 
-#include "lockstep/data/testing.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep::data::internal {
 namespace {

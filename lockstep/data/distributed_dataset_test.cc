@@ -7,10 +7,10 @@
 #include <string>
 
 #include "lockstep/base/str.h"
-#include "lockstep/data/testing.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/replica/replica_set.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep {
 namespace {

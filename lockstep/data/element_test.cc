@@ -4,8 +4,8 @@
 #include <string>
 
 #include "lockstep/data/call_element.h"
-#include "lockstep/data/testing.h"
 #include "lockstep/replica/nest.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/data/idx.h"
-#include "lockstep/data/testing.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep::data {
 namespace {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/testing.h"
+#include "tests/support/data_testing.h"
 
 namespace lockstep::data {
 namespace {

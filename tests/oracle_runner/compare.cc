@@ -92,18 +92,27 @@ std::string find_below(const std::string& path, const Json& expected, const Json
 }  // namespace
 
 std::string code_of(const Json& error) {
-  static const std::map<std::string, std::string> codes = {
-      {"ValueError", "kInvalidArgument"},          {"TypeError", "kInvalidArgument"},
-      {"AssertionError", "kInvalidArgument"},      {"KeyError", "kInvalidArgument"},
-      {"ZeroDivisionError", "kInvalidArgument"},   {"InvalidArgumentError", "kInvalidArgument"},
-      {"AttributeError", "kInvalidArgument"},      {"RuntimeError", "kFailedPrecondition"},
-      {"FailedPreconditionError", "kFailedPrecondition"},
-      {"NotImplementedError", "kUnimplemented"},   {"UnimplementedError", "kUnimplemented"},
-      {"IndexError", "kOutOfRange"},               {"OutOfRangeError", "kOutOfRange"},
-      {"StopIteration", "kOutOfRange"},            {"UnavailableError", "kUnavailable"},
-      {"DeadlineExceededError", "kDeadlineExceeded"}, {"CancelledError", "kCancelled"},
-      {"AbortedError", "kAborted"},                {"NotFoundError", "kNotFound"},
-      {"InternalError", "kInternal"},              {"DataLossError", "kDataLoss"}};
+  static const std::map<std::string, std::string> codes = {{"ValueError", "kInvalidArgument"},
+                                                           {"TypeError", "kInvalidArgument"},
+                                                           {"AssertionError", "kInvalidArgument"},
+                                                           {"KeyError", "kInvalidArgument"},
+                                                           {"ZeroDivisionError", "kInvalidArgument"},
+                                                           {"InvalidArgumentError", "kInvalidArgument"},
+                                                           {"AttributeError", "kInvalidArgument"},
+                                                           {"RuntimeError", "kFailedPrecondition"},
+                                                           {"FailedPreconditionError", "kFailedPrecondition"},
+                                                           {"NotImplementedError", "kUnimplemented"},
+                                                           {"UnimplementedError", "kUnimplemented"},
+                                                           {"IndexError", "kOutOfRange"},
+                                                           {"OutOfRangeError", "kOutOfRange"},
+                                                           {"StopIteration", "kOutOfRange"},
+                                                           {"UnavailableError", "kUnavailable"},
+                                                           {"DeadlineExceededError", "kDeadlineExceeded"},
+                                                           {"CancelledError", "kCancelled"},
+                                                           {"AbortedError", "kAborted"},
+                                                           {"NotFoundError", "kNotFound"},
+                                                           {"InternalError", "kInternal"},
+                                                           {"DataLossError", "kDataLoss"}};
   const auto type = error.value("type", "");
   const auto text = error.value("contains", "");
   // What Python stumbled over without a check of TensorFlow's. No replica context there is ours to report.

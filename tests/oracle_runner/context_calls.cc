@@ -94,7 +94,10 @@ const std::map<std::string, Call>& calls() {
       {"next_on_iterator", done([](Setup& s) { s.iterator.next(); })},
       {"all_reduce", [](Setup&) { return to_json(replica_context().all_reduce("SUM", scalar(1))); }},
       {"merge_call", merge},
-      {"compute_average_loss", [](Setup&) { return to_json(compute_average_loss(at::tensor({1.0F, 2.0F}))); }},
+      {"compute_average_loss",
+       [](Setup&) {
+         return to_json(compute_average_loss(at::tensor({1.0F, 2.0F})));
+       }},
       {"scale_regularization_loss", [](Setup&) { return to_json(scale_regularization_loss(scalar(6))); }},
   };
   return all;

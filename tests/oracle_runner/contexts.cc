@@ -54,8 +54,8 @@ Json in_run_in_scope(Setup& setup, const Call& fn) {
 }
 
 Json in_merge_call(Setup& setup, const Call& fn) {
-  return to_json(setup.strategy.run(
-      [&](ReplicaContext& context) { return context.merge_call([&](Strategy&) { return fn(setup); }); }));
+  return to_json(
+      setup.strategy.run([&](ReplicaContext& context) { return context.merge_call([&](Strategy&) { return fn(setup); }); }));
 }
 
 Json in_update(Setup& setup, const Call& fn) {

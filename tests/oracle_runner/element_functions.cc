@@ -51,7 +51,10 @@ const std::map<std::string, MapFn> kMaps = {
     {"negate", [](const Element& e) { return Element(-e[0]); }},
     {"half", [](const Element& e) { return Element(e[0].to(at::kFloat) / 2); }},
     {"mod_3", [](const Element& e) { return Element(at::remainder(e[0], 3)); }},
-    {"pair_with_neg", [](const Element& e) { return Element({at::Tensor(e[0]), -e[0]}); }},
+    {"pair_with_neg",
+     [](const Element& e) {
+       return Element({at::Tensor(e[0]), -e[0]});
+     }},
     {"to_dict", to_dict},
     {"fill_x", [](const Element& e) { return fill(e, {}); }},
     {"fill_matrix", [](const Element& e) { return fill(e, {2}); }},

@@ -76,9 +76,7 @@ Json all_gather(const Case& one) {
 
 Json gather(const Case& one) {
   const auto axis = one.input.at("axis").get<std::int64_t>();
-  const auto call = [&](const auto& values) -> Json {
-    return {{"value", to_json(strategy_of(one).gather(values, axis))}};
-  };
+  const auto call = [&](const auto& values) -> Json { return {{"value", to_json(strategy_of(one).gather(values, axis))}}; };
   return with_values(values_of(one), call, dense_rows(one));
 }
 
@@ -121,9 +119,9 @@ Json broadcast_to(const Case& one) {
 Json merge_call_reduce(const Case& one) {
   const auto op = op_of(one);
   const auto merge = [&](Strategy& strategy, const PerReplica<at::Tensor>& values) { return strategy.reduce(op, values); };
-  const auto results = strategy_of(one).run(
-      [&](ReplicaContext& context, const at::Tensor& value) { return context.merge_call(merge, value); },
-      PerReplica<at::Tensor>(to_tensors(values_of(one))));
+  const auto results =
+      strategy_of(one).run([&](ReplicaContext& context, const at::Tensor& value) { return context.merge_call(merge, value); },
+                           PerReplica<at::Tensor>(to_tensors(values_of(one))));
   return {{"replicas", to_json(results)}};
 }
 
@@ -168,19 +166,18 @@ Json with_float64(const Json& value) {
 }  // namespace
 
 Json answer_reduce(const Case& one) {
-  static const std::map<std::string, Json (*)(const Case&)> apis = {
-      {"reduce", reduce},
-      {"reduce_plain", reduce_plain},
-      {"all_reduce", all_reduce},
-      {"all_gather", all_gather},
-      {"gather", gather},
-      {"gather_plain", gather_plain},
-      {"reduce_to", reduce_to},
-      {"batch_reduce_to", batch_reduce_to},
-      {"broadcast_to", broadcast_to},
-      {"merge_call_reduce", merge_call_reduce},
-      {"all_reduce_gradient", all_reduce_gradient},
-      {"all_gather_gradient", all_gather_gradient}};
+  static const std::map<std::string, Json (*)(const Case&)> apis = {{"reduce", reduce},
+                                                                    {"reduce_plain", reduce_plain},
+                                                                    {"all_reduce", all_reduce},
+                                                                    {"all_gather", all_gather},
+                                                                    {"gather", gather},
+                                                                    {"gather_plain", gather_plain},
+                                                                    {"reduce_to", reduce_to},
+                                                                    {"batch_reduce_to", batch_reduce_to},
+                                                                    {"broadcast_to", broadcast_to},
+                                                                    {"merge_call_reduce", merge_call_reduce},
+                                                                    {"all_reduce_gradient", all_reduce_gradient},
+                                                                    {"all_gather_gradient", all_gather_gradient}};
   return call_api(apis, one);
 }
 

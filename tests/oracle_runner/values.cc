@@ -7,9 +7,9 @@ namespace lockstep::oracle {
 namespace {
 
 const std::vector<std::pair<std::string, at::ScalarType>> kDtypes = {
-    {"bool", at::kBool},         {"uint8", at::kByte},    {"int8", at::kChar},      {"int16", at::kShort},
-    {"int32", at::kInt},         {"int64", at::kLong},    {"float16", at::kHalf},   {"bfloat16", at::kBFloat16},
-    {"float32", at::kFloat},     {"float64", at::kDouble}};
+    {"bool", at::kBool},     {"uint8", at::kByte},    {"int8", at::kChar},    {"int16", at::kShort},
+    {"int32", at::kInt},     {"int64", at::kLong},    {"float16", at::kHalf}, {"bfloat16", at::kBFloat16},
+    {"float32", at::kFloat}, {"float64", at::kDouble}};
 
 at::ScalarType dtype_of(const std::string& name) {
   for (const auto& [text, dtype] : kDtypes)
@@ -54,9 +54,7 @@ Json number_to_json(double value) {
   return value;
 }
 
-Json bytes_to_json(const data::Bytes& bytes) {
-  return {{"dtype", "string"}, {"shape", bytes.sizes}, {"data", bytes.values}};
-}
+Json bytes_to_json(const data::Bytes& bytes) { return {{"dtype", "string"}, {"shape", bytes.sizes}, {"data", bytes.values}}; }
 
 Json component_to_json(const data::Component& component) {
   return component.is_bytes() ? bytes_to_json(component.bytes()) : to_json(component.tensor());
@@ -135,9 +133,7 @@ Json to_json(const at::Tensor& tensor) {
   return {{"dtype", name_of_dtype(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"data", std::move(data)}};
 }
 
-Json to_json(const IndexedSlices& slices) {
-  return {{"indices", to_json(slices.indices)}, {"values", to_json(slices.values)}};
-}
+Json to_json(const IndexedSlices& slices) { return {{"indices", to_json(slices.indices)}, {"values", to_json(slices.values)}}; }
 
 Json to_json(const Nest& nest) {
   if (const auto* tensor = std::get_if<at::Tensor>(&nest.value)) return to_json(*tensor);

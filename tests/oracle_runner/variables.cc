@@ -82,7 +82,8 @@ Json extended_update(const Case& one) {
   auto& strategy = strategy_of(one.input);
   auto variable = make_variable(one.input);
   const PerReplica<at::Tensor> values(to_tensors(one.input.at("values")));
-  strategy.extended().update(variable, [&](at::Tensor&, const at::Tensor& value) { variable.assign(value); }, values);
+  strategy.extended().update(
+      variable, [&](at::Tensor&, const at::Tensor& value) { variable.assign(value); }, values);
   return state_of(strategy, variable);
 }
 
@@ -90,8 +91,9 @@ using Scatter = Variable& (Variable::*)(const IndexedSlices&);
 
 Scatter scatter_of(const std::string& api) {
   static const std::map<std::string, Scatter> all = {
-      {"scatter_add", &Variable::scatter_add}, {"scatter_sub", &Variable::scatter_sub}, {"scatter_mul", &Variable::scatter_mul},
-      {"scatter_div", &Variable::scatter_div}, {"scatter_min", &Variable::scatter_min}, {"scatter_max", &Variable::scatter_max},
+      {"scatter_add", &Variable::scatter_add},      {"scatter_sub", &Variable::scatter_sub},
+      {"scatter_mul", &Variable::scatter_mul},      {"scatter_div", &Variable::scatter_div},
+      {"scatter_min", &Variable::scatter_min},      {"scatter_max", &Variable::scatter_max},
       {"scatter_update", &Variable::scatter_update}};
   return all.at(api);
 }
@@ -225,32 +227,31 @@ Json read_under_other(const Case& one) {
 }  // namespace
 
 Json answer_variables(const Case& one) {
-  static const std::map<std::string, Json (*)(const Case&)> apis = {
-      {"assign", assign},
-      {"assign_add", assign},
-      {"assign_sub", assign},
-      {"assign_add_twice", assign_add_twice},
-      {"assign_variable", assign_variable},
-      {"extended_update", extended_update},
-      {"scatter_add", scatter},
-      {"scatter_sub", scatter},
-      {"scatter_mul", scatter},
-      {"scatter_div", scatter},
-      {"scatter_min", scatter},
-      {"scatter_max", scatter},
-      {"scatter_update", scatter},
-      {"create", create},
-      {"trainable", trainable},
-      {"describe", describe},
-      {"create_in_run", create_in_run},
-      {"create_in_run_names_differ", create_in_run_names_differ},
-      {"initializer_calls", initializer_calls},
-      {"save", save},
-      {"restore", restore},
-      {"operator_add", operator_add},
-      {"plain_variable_assign_add", plain_variable_assign_add},
-      {"variable_created_in_scope", variable_created_in_scope},
-      {"read_under_other", read_under_other}};
+  static const std::map<std::string, Json (*)(const Case&)> apis = {{"assign", assign},
+                                                                    {"assign_add", assign},
+                                                                    {"assign_sub", assign},
+                                                                    {"assign_add_twice", assign_add_twice},
+                                                                    {"assign_variable", assign_variable},
+                                                                    {"extended_update", extended_update},
+                                                                    {"scatter_add", scatter},
+                                                                    {"scatter_sub", scatter},
+                                                                    {"scatter_mul", scatter},
+                                                                    {"scatter_div", scatter},
+                                                                    {"scatter_min", scatter},
+                                                                    {"scatter_max", scatter},
+                                                                    {"scatter_update", scatter},
+                                                                    {"create", create},
+                                                                    {"trainable", trainable},
+                                                                    {"describe", describe},
+                                                                    {"create_in_run", create_in_run},
+                                                                    {"create_in_run_names_differ", create_in_run_names_differ},
+                                                                    {"initializer_calls", initializer_calls},
+                                                                    {"save", save},
+                                                                    {"restore", restore},
+                                                                    {"operator_add", operator_add},
+                                                                    {"plain_variable_assign_add", plain_variable_assign_add},
+                                                                    {"variable_created_in_scope", variable_created_in_scope},
+                                                                    {"read_under_other", read_under_other}};
   return call_api(apis, one);
 }
 

@@ -31,8 +31,9 @@ namespace lockstep::testing {
 // and with every one of `words` in its text.
 template <typename... Words>
 auto ThrowsCode(ErrorCode code, const Words&... words) {
-  return ::testing::Throws<Error>(::testing::AllOf(::testing::Property("code()", &Error::code, code),
-                                                   ::testing::Property("what()", &Error::what, ::testing::HasSubstr(words))...));
+  return ::testing::Throws<Error>(
+      ::testing::AllOf(::testing::Property("code()", &Error::code, code),
+                       ::testing::Property("what()", &Error::what, ::testing::HasSubstr(words))...));
 }
 
 // The code of the lockstep::Error that `body` throws; nothing when it throws none.
