@@ -69,6 +69,7 @@ def main():
     machine = report.describe_machine()
     print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
     rows, wrong = [], []
+    path = os.path.join(settings.build, "bench.json")
     for section in [name for name in SECTIONS if name in arguments.only]:
         start = time.monotonic()
         try:
@@ -82,13 +83,12 @@ def main():
         for entry in found:
             entry["config"].update(machine=machine, marker_us=[before, after], versions=settings.versions)
         rows += found
+        report.write_json(path, rows)  # what is there already, should a later section be stopped
         wrong += [f"the loss of {name} did not fall" for name in not_learning]
         print(f"{section}: {time.monotonic() - start:.0f} s, marker {before:.2f} us before, {after:.2f} us after", flush=True)
     print("versions:", ", ".join(f"{key} {value}" for key, value in settings.versions.items()))
     print()
     report.print_table(rows)
-    path = os.path.join(settings.build, "bench.json")
-    report.write_json(path, rows)
     missed = sum(report.is_missed(entry) for entry in rows)
     print(f"\n{len(rows)} lines, {missed} missed; written to {path}")
     if machine["load"] > 0.5:

@@ -105,7 +105,10 @@ void ReplicaContext::require_current(const char* what) const {
                   current->local_replica_id(), "; every replica uses its own"));
 }
 
-void ReplicaContext::require_same_structure(const char* what, const internal::LeafList& leaves) {
+void ReplicaContext::require_same_structure(const char* what, const internal::LeafList& leaves,
+                                            const CommunicationOptions& options) {
+  options.validate();
+  const Rendezvous::TimeoutScope timeout(timeout_of(options));
   if (leaves.branches.empty() || &replicas_ == &internal::default_replicas()) return;
   const auto all = replicas_.group(local_replica_id_).all_gather(at::scalar_tensor(leaves.structure(), at::kLong));
   for (std::size_t r = 1; r < all.size(); ++r)

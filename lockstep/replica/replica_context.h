@@ -65,7 +65,7 @@ class ReplicaContext {
   // Throws kFailedPrecondition unless the calling thread is inside this replica.
   void require_current(const char* what) const;
   // All replicas compare their structures' lengths and keys; throws kInvalidArgument on all when they differ.
-  void require_same_structure(const char* what, const internal::LeafList& leaves);
+  void require_same_structure(const char* what, const internal::LeafList& leaves, const CommunicationOptions& options);
   void all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor*>& dense, const std::vector<IndexedSlices*>& sparse,
                          const CommunicationOptions& options);
   at::Tensor all_gather_leaf(const at::Tensor& value, std::int64_t axis, const CommunicationOptions& options);
@@ -131,7 +131,7 @@ T ReplicaContext::all_reduce(ReduceOpArg op, const T& value, const Communication
   T result = value;
   internal::LeafList leaves;
   nest::for_each_leaf(result, leaves);
-  require_same_structure("all_reduce", leaves);
+  require_same_structure("all_reduce", leaves, options);
   all_reduce_leaves(op, leaves.dense, leaves.sparse, options);
   leaves.write_back();
   return result;
@@ -144,7 +144,7 @@ T ReplicaContext::all_gather(const T& value, std::int64_t axis, const Communicat
   internal::LeafList leaves;
   nest::for_each_leaf(result, leaves);
   leaves.require_dense("all_gather");
-  require_same_structure("all_gather", leaves);
+  require_same_structure("all_gather", leaves, options);
   for (at::Tensor* leaf : leaves.dense) *leaf = all_gather_leaf(*leaf, axis, options);
   return result;
 }

@@ -117,7 +117,8 @@ TEST(AllReduce, TakesTheReplicasComponentOfAVariableSynchronisedOnRead) {
 
 // What the caller gets when replica 1 does not come to replica 0's all_reduce before that has given up.
 template <typename Value>
-std::optional<ErrorCode> code_when_a_replica_is_late(Strategy& strategy, const Value& value, const CommunicationOptions& options) {
+std::optional<ErrorCode> code_when_a_replica_is_late(Strategy& strategy, const Value& value,
+                                                     const CommunicationOptions& options) {
   std::promise<void> gave_up;
   auto has_given_up = gave_up.get_future().share();
   return code_of([&] {

@@ -104,7 +104,10 @@ TEST(Contexts, CrossReplicaMethodsAreRefusedUnderAnotherStrategy) {
       {"run", [&] { strategy.run([] {}); }},
       {"reduce", [&] { strategy.reduce("sum", value); }},
       {"reduce_to", [&] { extended.reduce_to("mean", value, "CPU:0"); }},
-      {"batch_reduce_to", [&] { extended.batch_reduce_to("mean", {{value, "CPU:0"}}); }},
+      {"batch_reduce_to",
+       [&] {
+         extended.batch_reduce_to("mean", {{value, "CPU:0"}});
+       }},
       {"broadcast_to", [&] { extended.broadcast_to(scalar(1)); }},
       {"update", [&] { extended.update(variable, [](at::Tensor) {}); }},
       {"update_non_slot", [&] { extended.update_non_slot(extended.worker_devices(), [] {}); }},

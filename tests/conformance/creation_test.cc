@@ -20,7 +20,8 @@ TEST_F(VariableCreation, TrainableDependsOnTheSynchronization) {
 }
 
 TEST_F(VariableCreation, AMeanOfIntegersIsRefused) {
-  EXPECT_EQ(code_of([] { Variable(at::ones({}, at::kInt), {.aggregation = Aggregation::kMean}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([] { Variable(at::ones({}, at::kInt), {.aggregation = Aggregation::kMean}); }),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([] { Variable(at::ones({}, at::kInt), {.aggregation = Aggregation::kSum}); }), std::nullopt);
 }
 
@@ -63,7 +64,8 @@ TEST_F(VariableCreation, InsideRunSeveralNamesOfOneCanonicalNameAreMatchedInOrde
   const auto variables = strategy.run([] {
     std::vector<Variable> made;
     double value = 0;
-    for (const char* name : {"foo/bar", "foo_1/bar", "foo_1/bar_1", "foo/bar_1"}) made.emplace_back(++value, VariableOptions{.name = name});
+    for (const char* name : {"foo/bar", "foo_1/bar", "foo_1/bar_1", "foo/bar_1"})
+      made.emplace_back(++value, VariableOptions{.name = name});
     return made;
   });
   ASSERT_EQ(variables[0].size(), 4u);
@@ -77,9 +79,8 @@ TEST_F(VariableCreation, InsideRunSeveralNamesOfOneCanonicalNameAreMatchedInOrde
 }
 
 TEST_F(VariableCreation, InsideRunNumberedNamesAreOneVariableWithTheFirstReplicasName) {
-  const auto variables = strategy.run([](ReplicaContext& context) {
-    return Variable(1.0, {.name = str("foo_", context.replica_id_in_sync_group())});
-  });
+  const auto variables = strategy.run(
+      [](ReplicaContext& context) { return Variable(1.0, {.name = str("foo_", context.replica_id_in_sync_group())}); });
   EXPECT_EQ(variables[0], variables[1]);
   EXPECT_EQ(variables[1].name(), "foo_0");
 }

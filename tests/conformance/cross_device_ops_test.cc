@@ -10,11 +10,12 @@ namespace {
 std::vector<std::shared_ptr<const CrossDeviceOps>> all_cross_device_ops() {
   return {nullptr,
           std::make_shared<ReductionToOneDevice>(),
-          std::make_shared<ReductionToOneDevice>("CPU:0", [](std::span<const at::Tensor> values) {
-            auto sum = values[0];
-            for (const auto& value : values.subspan(1)) sum = sum + value;
-            return sum;
-          }),
+          std::make_shared<ReductionToOneDevice>("CPU:0",
+                                                 [](std::span<const at::Tensor> values) {
+                                                   auto sum = values[0];
+                                                   for (const auto& value : values.subspan(1)) sum = sum + value;
+                                                   return sum;
+                                                 }),
           std::make_shared<NcclAllReduce>(),
           std::make_shared<NcclAllReduce>(2),
           std::make_shared<HierarchicalCopyAllReduce>(),

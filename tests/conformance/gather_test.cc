@@ -73,7 +73,8 @@ TEST(Gather, RefusesDifferentRanks) {
 TEST(AllGather, LengthsMayDifferAlongTheAxis) {
   MirroredStrategy strategy(cpus(2));
   for (const std::int64_t axis : {0, 1}) {
-    const auto all = strategy.run([&](ReplicaContext& context) { return context.all_gather(growing_ones(context, axis), axis); });
+    const auto all =
+        strategy.run([&](ReplicaContext& context) { return context.all_gather(growing_ones(context, axis), axis); });
     for (const auto& of_replica : all) EXPECT_TRUE(at::equal(of_replica, axis == 0 ? at::ones({3, 1}) : at::ones({1, 3})));
   }
 }
@@ -98,10 +99,14 @@ std::optional<ErrorCode> code_of_all_gather(std::int64_t axis, F make) {
 }
 
 TEST(AllGather, RefusesWhatDoesNotFitTogether) {
-  EXPECT_EQ(code_of_all_gather(1, [](ReplicaContext& context) { return growing_ones(context, 0); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of_all_gather(1, [](ReplicaContext& context) { return growing_ones(context, 0); }),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of_all_gather(0, [](ReplicaContext& context) { return of_rank(context.replica_id_in_sync_group() + 1); }),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of_all_gather(0, [](ReplicaContext&) { return IndexedSlices{at::ones({1, 1}), ints_vec({0}), {2, 1}}; }),
+  EXPECT_EQ(code_of_all_gather(0,
+                               [](ReplicaContext&) {
+                                 return IndexedSlices{at::ones({1, 1}), ints_vec({0}), {2, 1}};
+                               }),
             ErrorCode::kUnimplemented);
 }
 

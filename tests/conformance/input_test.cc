@@ -143,8 +143,7 @@ TEST(DistributeDataset, FetchesToTheReplicasDevicesUnlessTold) {
   for (const auto& batch : strategy.experimental_distribute_dataset(dataset, {.experimental_fetch_to_device = false}))
     for (const auto& part : batch) EXPECT_TRUE(part[0].is_cpu());
   for (const auto& batch : strategy.experimental_distribute_dataset(dataset, {.experimental_fetch_to_device = true}))
-    for (int r = 0; r < n; ++r)
-      EXPECT_EQ(batch[static_cast<std::size_t>(r)][0].device(), strategy.replicas().torch_device(r));
+    for (int r = 0; r < n; ++r) EXPECT_EQ(batch[static_cast<std::size_t>(r)][0].device(), strategy.replicas().torch_device(r));
 }
 
 TEST(NumpyDataset, HoldsTheRowsOfAnArray) {

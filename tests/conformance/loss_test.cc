@@ -29,9 +29,7 @@ TEST(AverageLoss, WeighsExamples) {
 }
 
 TEST(AverageLoss, WeighsTimeSteps) {
-  const auto average = [] {
-    return compute_average_loss(vec({2, .5, 4, 1}).view({2, 2}), vec({.3, .7, .2, .8}).view({2, 2}));
-  };
+  const auto average = [] { return compute_average_loss(vec({2, .5, 4, 1}).view({2, 2}), vec({.3, .7, .2, .8}).view({2, 2})); };
   EXPECT_NEAR(average().item<double>(), 1.275, 1e-5);
   EXPECT_NEAR(sum_over_replicas(2, average), 1.275, 1e-5);
 }

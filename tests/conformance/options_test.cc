@@ -22,7 +22,9 @@ TEST(CommunicationOptionsValue, RefusesNegativeSizes) {
   EXPECT_EQ(code_of([] { MirroredStrategy strategy(cpus(2), {.communication = {.bytes_per_pack = -1}}); }),
             ErrorCode::kInvalidArgument);
   MirroredStrategy strategy(cpus(2));
-  EXPECT_EQ(code_of([&] { strategy.extended().reduce_to("sum", scalars({1, 2}), "CPU:0", {.bytes_per_pack = -1}); }),
+  EXPECT_EQ(code_of([&] {
+              strategy.extended().reduce_to("sum", scalars({1, 2}), "CPU:0", {.bytes_per_pack = -1});
+            }),
             ErrorCode::kInvalidArgument);
 }
 

@@ -113,7 +113,8 @@ TEST(RunResults, NestedStructuresKeepTheirShapeInEveryReplica) {
   const auto make = [](const std::string& id) {
     return Nested{"a" + id, {"b" + id, {{"c", "d" + id}, {"e", "f" + id}}, "g" + id}, "h" + id};
   };
-  const auto results = strategy.run([&](ReplicaContext& context) { return make(std::to_string(context.replica_id_in_sync_group())); });
+  const auto results =
+      strategy.run([&](ReplicaContext& context) { return make(std::to_string(context.replica_id_in_sync_group())); });
   EXPECT_EQ(results[0], make("0"));
   EXPECT_EQ(results[1], make("1"));
 }

@@ -8,8 +8,9 @@ namespace lockstep::testing {
 namespace {
 
 using Scatter = Variable& (Variable::*)(const IndexedSlices&);
-constexpr Scatter kAllScatters[] = {&Variable::scatter_add, &Variable::scatter_sub, &Variable::scatter_mul, &Variable::scatter_div,
-                                    &Variable::scatter_min, &Variable::scatter_max, &Variable::scatter_update};
+constexpr Scatter kAllScatters[] = {&Variable::scatter_add,   &Variable::scatter_sub, &Variable::scatter_mul,
+                                    &Variable::scatter_div,   &Variable::scatter_min, &Variable::scatter_max,
+                                    &Variable::scatter_update};
 
 IndexedSlices rows(const Floats& values, const Ints& indices) { return {vec(values), ints_vec(indices)}; }
 
@@ -69,7 +70,7 @@ TEST_F(ScatterInReplicas, OnlyTheFirstReplicasRowsCount) {
 TEST_F(ScatterInReplicas, WithoutAnAggregationWritesTheReplicasOwnComponent) {
   Variable variable(vec({4}));
   const std::pair<Scatter, double> sequence[] = {
-      {&Variable::scatter_sub, 2}, {&Variable::scatter_add, 4}, {&Variable::scatter_max, 4}, {&Variable::scatter_min, 2},
+      {&Variable::scatter_sub, 2}, {&Variable::scatter_add, 4}, {&Variable::scatter_max, 4},   {&Variable::scatter_min, 2},
       {&Variable::scatter_mul, 4}, {&Variable::scatter_div, 2}, {&Variable::scatter_update, 2}};
   for (const auto& [how, expected] : sequence) {
     scatter(variable, how, [](int) { return rows({2}, {0}); });

@@ -59,8 +59,7 @@ TEST(Training, SumsGradientsOfTheReplicasOwnInputs) {
       scalars({-.5, .5}));
   for (std::size_t replica = 0; replica < 2; ++replica) {
     const auto bias = floats(model.at(replica).layer->bias);
-    for (int k = 0; k < 5; ++k)
-      EXPECT_NEAR(bias[static_cast<std::size_t>(k)], 1 - .02 * (1.5 - k) - .02 * (.5 - k), 1e-6);
+    for (int k = 0; k < 5; ++k) EXPECT_NEAR(bias[static_cast<std::size_t>(k)], 1 - .02 * (1.5 - k) - .02 * (.5 - k), 1e-6);
   }
 }
 

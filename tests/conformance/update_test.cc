@@ -36,11 +36,14 @@ TEST_F(Update, GivesEveryComponentItsPartOfADistributedValue) {
   for (const auto synchronization : {Sync::kOnRead, Sync::kOnWrite}) {
     Variable variable(0.0, {.synchronization = synchronization});
     auto& extended = strategy.extended();
-    extended.update(variable, [&](at::Tensor, at::Tensor value) { variable.assign(value); }, values);
+    extended.update(
+        variable, [&](at::Tensor, at::Tensor value) { variable.assign(value); }, values);
     EXPECT_THAT(components(variable), ElementsAre(1, 2)) << synchronization;
-    extended.update(variable, [&](at::Tensor, at::Tensor value) { variable.assign_add(value); }, values);
+    extended.update(
+        variable, [&](at::Tensor, at::Tensor value) { variable.assign_add(value); }, values);
     EXPECT_THAT(components(variable), ElementsAre(2, 4)) << synchronization;
-    extended.update(variable, [&](at::Tensor, at::Tensor value) { variable.assign_sub(value); }, values);
+    extended.update(
+        variable, [&](at::Tensor, at::Tensor value) { variable.assign_sub(value); }, values);
     EXPECT_THAT(components(variable), ElementsAre(1, 2)) << synchronization;
     extended.update(variable, [&](at::Tensor) { variable.assign_add(variable.value() + variable.read_value()); });
     EXPECT_THAT(components(variable), ElementsAre(3, 6)) << synchronization;
@@ -57,14 +60,13 @@ TEST_F(Update, ResultsAreMirrored) {
 // variable := decay * variable + (1 - decay) * value, with one value for all replicas.
 void assign_moving_average(Variable& variable, const at::Tensor& value, double decay) {
   const auto update = [&](Strategy& strategy, const at::Tensor& mean) {
-    strategy.extended().update(variable, [&](at::Tensor component) {
-      variable.assign_sub((component - mean) * (1 - decay));
-    });
+    strategy.extended().update(variable, [&](at::Tensor component) { variable.assign_sub((component - mean) * (1 - decay)); });
   };
   ReplicaContext* context = get_replica_context();
   if (context == nullptr) return update(get_strategy(), value);
   context->merge_call(
-      [&](Strategy& strategy, const PerReplica<at::Tensor>& values) { update(strategy, strategy.reduce("mean", values)); }, value);
+      [&](Strategy& strategy, const PerReplica<at::Tensor>& values) { update(strategy, strategy.reduce("mean", values)); },
+      value);
 }
 
 // The same from zero, corrected for the zeros it began with.
