@@ -91,8 +91,8 @@ void run_calls(Kind kind, ls::ReplicaContext& context, Field& field, int calls) 
     field.barrier.wait();
     field.begin[r][static_cast<std::size_t>(call)] = begin;
     field.end[r][static_cast<std::size_t>(call)] = end;
-    field.wrong[r] += count_wrong(result.data_ptr<float>(), result.numel(),
-                                  replicas * base + replicas * (replicas - 1) / 2, replicas);
+    field.wrong[r] +=
+        count_wrong(result.data_ptr<float>(), result.numel(), replicas * base + replicas * (replicas - 1) / 2, replicas);
     field.barrier.wait();
   }
 }

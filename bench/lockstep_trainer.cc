@@ -39,7 +39,8 @@ ls::Optimizer make_optimizer(const Workload& workload, const ls::MirroredModule<
   ls::GradientOptions gradients{.overlap = has_overlap};
   if (options.bucket_bytes > 0) gradients.bucket_bytes = options.bucket_bytes;
   if (workload.is_adam)
-    return ls::optimizer<torch::optim::Adam>(model, torch::optim::AdamOptions(workload.learning_rate), {.gradients = gradients});
+    return ls::optimizer<torch::optim::Adam>(model, torch::optim::AdamOptions(workload.learning_rate),
+                                             {.gradients = gradients});
   return ls::optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(workload.learning_rate), {.gradients = gradients});
 }
 

@@ -56,9 +56,7 @@ constexpr std::int64_t kLookups = 26;
 
 class Recommender final : public Net {
  public:
-  at::Tensor forward(const at::Tensor& x) override {
-    return last_(torch::relu(first_(embedding_(x).flatten(1)))).squeeze(1);
-  }
+  at::Tensor forward(const at::Tensor& x) override { return last_(torch::relu(first_(embedding_(x).flatten(1)))).squeeze(1); }
 
   at::Tensor loss(const at::Tensor& output, const at::Tensor& target, LossReduction reduction) const override {
     return torch::binary_cross_entropy_with_logits(
@@ -95,7 +93,7 @@ class Transformer final : public Net {
 
 Workload find_workload(const std::string& name) {
   static const std::vector<Workload> all = {
-      {"W1", 64, 0.01, false, true}, {"W2", 64, 0.001, false, true}, {"W3", 64, 0.001, true, true},
+      {"W1", 64, 0.01, false, true},   {"W2", 64, 0.001, false, true}, {"W3", 64, 0.001, true, true},
       {"W4", 256, 0.01, false, false}, {"W5", 32, 0.001, true, false},
   };
   for (const auto& workload : all)

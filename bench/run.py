@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from driver import calls, peers, report, training  # noqa: E402
 from driver.processes import Failure  # noqa: E402
+from driver.quiet import Patience  # noqa: E402
 
 SECTIONS = ["calls", "memory"] + training.MODELS
 
@@ -28,6 +29,8 @@ def parse():
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections: " + ",".join(SECTIONS))
     parser.add_argument("--rounds", type=int, default=0, help="samples of each figure, at least 5")
     parser.add_argument("--window", type=float, default=0, help="seconds of training a sample")
+    parser.add_argument("--patience", type=float, default=60,
+                        help="seconds to spend on waiting for a quiet machine and on trying again (default 60)")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
     for name in arguments.only:
@@ -42,7 +45,8 @@ def make_settings(arguments):
     build = os.path.abspath(arguments.build)
     settings = SimpleNamespace(build=build, logs=os.path.join(build, "bench_logs"), torch=None, tensorflow=None,
                                versions={}, rounds=max(5, arguments.rounds or (5 if arguments.quick else 7)),
-                               window=arguments.window or (0.4 if arguments.quick else 1.5))
+                               window=arguments.window or (0.4 if arguments.quick else 1.5),
+                               patience=Patience(5 if arguments.quick and arguments.patience == 60 else arguments.patience))
     os.makedirs(settings.logs, exist_ok=True)
     if arguments.peers:
         folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "peers")
@@ -91,8 +95,10 @@ def main():
     report.print_table(rows)
     missed = sum(report.is_missed(entry) for entry in rows)
     print(f"\n{len(rows)} lines, {missed} missed; written to {path}")
-    if machine["load"] > 0.5:
-        print(f"the machine was not quiet at the start (load {machine['load']}): do not trust these figures")
+    disturbed = sum(entry["config"].get("disturbed_samples", 0) > 0 for entry in rows)
+    if disturbed:
+        print(f"something else ran on this machine during samples of {disturbed} lines: do not trust these "
+              "(config.disturbed_samples; --patience waits longer for a quiet machine)")
     for text in wrong:
         print(f"WRONG: {text}")
     return 1 if wrong else 0

@@ -64,9 +64,11 @@ class Sample {
 
   // One JSON object on a line of its own.
   void print() const {
-    std::printf("{\"name\": \"%s\", \"bytes\": %lld, \"p50_us\": %.3f, \"min_us\": %.3f, \"p99_us\": %.3f, \"calls\": %zu, \"samples\": [",
-                name_.c_str(), static_cast<long long>(bytes_), quantile(all_, 0.5), quantile(all_, 0), quantile(all_, 0.99),
-                all_.size());
+    std::printf(
+        "{\"name\": \"%s\", \"bytes\": %lld, \"p50_us\": %.3f, \"min_us\": %.3f, \"p99_us\": %.3f, \"calls\": %zu, "
+        "\"samples\": [",
+        name_.c_str(), static_cast<long long>(bytes_), quantile(all_, 0.5), quantile(all_, 0), quantile(all_, 0.99),
+        all_.size());
     for (std::size_t i = 0; i < round_medians_.size(); ++i) std::printf("%s%.3f", i > 0 ? ", " : "", round_medians_[i]);
     std::printf("]}\n");
     std::fflush(stdout);

@@ -77,11 +77,12 @@ void run_window(Trainer& trainer, double seconds) {
   const rusage before = usage_now();
   const Window window = trainer.train(seconds);
   const rusage after = usage_now();
-  std::printf("{\"examples_per_s\": %.1f, \"steps\": %lld, \"seconds\": %.4f, \"loss\": %.6f, \"user_s\": %.4f, "
-              "\"system_s\": %.4f, \"page_faults\": %ld}\n",
-              window.examples_per_second, static_cast<long long>(window.steps), window.seconds, window.loss,
-              seconds_between(before.ru_utime, after.ru_utime), seconds_between(before.ru_stime, after.ru_stime),
-              after.ru_minflt - before.ru_minflt);
+  std::printf(
+      "{\"examples_per_s\": %.1f, \"steps\": %lld, \"seconds\": %.4f, \"loss\": %.6f, \"user_s\": %.4f, "
+      "\"system_s\": %.4f, \"page_faults\": %ld}\n",
+      window.examples_per_second, static_cast<long long>(window.steps), window.seconds, window.loss,
+      seconds_between(before.ru_utime, after.ru_utime), seconds_between(before.ru_stime, after.ru_stime),
+      after.ru_minflt - before.ru_minflt);
   std::fflush(stdout);
 }
 

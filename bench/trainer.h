@@ -12,8 +12,8 @@ namespace bench {
 struct TrainOptions {
   std::string model = "W1";
   int replicas = 2;
-  std::int64_t part = 0;           // independent: which part of the data
-  std::int64_t bucket_bytes = 0;   // 0: the library's default
+  std::int64_t part = 0;          // independent: which part of the data
+  std::int64_t bucket_bytes = 0;  // 0: the library's default
   bool is_channels_last = false;
 };
 

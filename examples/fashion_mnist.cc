@@ -30,7 +30,7 @@ struct Net : torch::nn::Module {
 };
 
 struct Settings {
-  int epochs = 6;
+  int epochs = 10;
   int replicas = 2;
   std::int64_t batch_per_replica = 64;
   std::int64_t train_batches = 0;  // 0: all
@@ -105,7 +105,7 @@ int main(int argc, char** argv) try {
   double accuracy = 0, training_seconds = 0;
   for (int epoch = 1; epoch <= settings.epochs; ++epoch) {
     ls::ProgressBar progress("Epoch " + std::to_string(epoch) + "/" + std::to_string(settings.epochs), train_batches.cardinality());
-    if (epoch == settings.epochs && epoch > 1) optimizer.set_learning_rate(2e-4);
+    if (epoch == settings.epochs - 1) optimizer.set_learning_rate(2e-4);
     std::int64_t steps = 0, examples = 0;
     double loss_sum = 0;
     for (auto batch : train_batches) {

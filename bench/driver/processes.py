@@ -6,6 +6,8 @@ import select
 import subprocess
 import time
 
+from driver.quiet import DISTURBED, Watch
+
 KEPT_PAGES = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "2147483647",
               "MALLOC_TOP_PAD_": "67108864"}
 
@@ -78,18 +80,33 @@ class Contender:
         self.samples = []
         self.losses = []
         self.windows = []  # the answers of the first process
+        self.disturbed = 0  # samples during which something else ran
 
     def wait_until_ready(self, within=120):
         return [process.receive(within) for process in self.processes][0]
 
-    def run(self, seconds, is_sample=True):
+    def train(self, seconds):
+        """One window: examples/s of all processes together."""
         for process in self.processes:
             process.send(f"run {seconds}")
         answers = [process.receive(60 + 20 * seconds) for process in self.processes]
         self.losses.append(sum(answer["loss"] for answer in answers) / len(answers))
         self.windows.append(answers[0])
-        if is_sample:
-            self.samples.append(sum(answer["examples_per_s"] for answer in answers))
+        return sum(answer["examples_per_s"] for answer in answers)
+
+    def sample(self, seconds, patience):
+        """One sample: waits for a quiet machine, and tries again while there is patience and something else ran."""
+        while True:
+            patience.wait()
+            watch = Watch(process.child.pid for process in self.processes)
+            rate = self.train(seconds)
+            is_disturbed = watch.foreign_cores() > DISTURBED
+            if is_disturbed and patience.left > 0:
+                patience.left -= seconds
+                continue
+            self.disturbed += is_disturbed
+            self.samples.append(rate)
+            return
 
     def memory(self):
         self.processes[0].send("memory")
@@ -98,7 +115,7 @@ class Contender:
     def has_learnt(self, steps=64):
         """Whether the loss falls: trains on without being timed until there are enough steps to tell."""
         while sum(window["steps"] for window in self.windows) < steps:
-            self.run(1.0, is_sample=False)
+            self.train(1.0)
         return self.losses[-1] < self.losses[0]
 
     def stop(self):

@@ -35,6 +35,10 @@ def is_missed(entry):
     return entry["value"] < entry["target"] if entry["higher_is_better"] else entry["value"] > entry["target"]
 
 
+def is_disturbed(entry):
+    return entry["config"].get("disturbed_samples", 0) > 0
+
+
 def number(value):
     if value is None:
         return ""
@@ -50,7 +54,7 @@ def print_table(rows):
         lines.append([entry["name"], number(entry["value"]), entry["unit"], entry["peer"] or "", number(entry["peer_value"]),
                       f"{entry['ratio']:.2f}" if has_ratio else "",
                       f"{sign} {entry['target']:g}" if entry["target"] is not None else "(report)",
-                      "MISSED" if is_missed(entry) else ""])
+                      " ".join(["MISSED"] * is_missed(entry) + ["disturbed"] * is_disturbed(entry))])
     widths = [max(len(line[k]) for line in lines) for k in range(len(heads))]
     right = {1, 4, 5}
     for line in lines:

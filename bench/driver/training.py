@@ -1,7 +1,6 @@
 """Training of W1 to W5: Lockstep in turns with its peers."""
 
 import os
-import time
 from statistics import median
 
 from driver.processes import KEPT_PAGES, Contender, Failure
@@ -11,10 +10,12 @@ MODELS = ["W1", "W2", "W3", "W4", "W5"]
 INDEPENDENT = "two C++ processes without communication"
 DDP = "PyTorch DDP, gloo"
 TF = "TensorFlow MirroredStrategy"
+TF_LOOP = "TensorFlow MirroredStrategy, all steps in one tf.function"
 TARGETS = {
     INDEPENDENT: {"W1": 0.90, "W2": 0.90, "W3": 0.85, "W4": 0.8, "W5": 0.90},
     DDP: {"W1": 5, "W2": 1.5, "W3": 1.0, "W4": 2, "W5": 1.1},
     TF: {"W1": 2.5, "W4": 4, "W5": 1.25},
+    TF_LOOP: {},
 }
 # Overlap may not cost anything; this much is what two identical programs differ by on a quiet machine.
 OVERLAP_NOISE = 0.03
@@ -39,8 +40,8 @@ class Training:
             plans += [(DDP, "malloc as it is", ddp, {}), (DDP, "malloc keeps pages", ddp, KEPT_PAGES)]
         if settings.tensorflow:
             script = [settings.tensorflow, os.path.join(peers, "tf_mirrored.py"), model]
-            plans += [(TF, " ".join(extra) or "TensorFlow's own threads", [script + extra], {})
-                      for extra in ([], ["--intra=1", "--inter=2"])]
+            plans += [(who, f"{intra} x {inter} threads", [script + [f"--form={form}", f"--intra={intra}", f"--inter={inter}"]], {})
+                      for who, form in ((TF, "call"), (TF_LOOP, "loop")) for intra, inter in ((0, 0), (1, 2))]
         self.plans = plans
         self.contenders = {}  # (who, variant) -> Contender
 
@@ -53,9 +54,9 @@ class Training:
             try:
                 ready = contender.wait_until_ready()
                 self.settings.versions.setdefault("libtorch", ready.get("libtorch"))
-                contender.run(min(1.0, self.settings.window), is_sample=False)
+                contender.train(min(1.0, self.settings.window))
             except Failure as failure:
-                if key[0] not in (DDP, TF):
+                if key[0] not in (DDP, TF, TF_LOOP):
                     raise
                 print(f"  {failure}; its line is left out", flush=True)
                 contender.stop()
@@ -66,8 +67,7 @@ class Training:
         order = list(self.contenders.values())
         for k in range(self.settings.rounds):
             for contender in order[k % len(order):] + order[:k % len(order)]:
-                contender.run(self.settings.window)
-                time.sleep(0.02)
+                contender.sample(self.settings.window, self.settings.patience)
 
     def stop(self):
         for contender in self.contenders.values():
@@ -82,16 +82,18 @@ class Training:
         lockstep = self.contenders["lockstep", ""]
         plain = self.contenders["no overlap", ""]
         result = []
-        for who in (INDEPENDENT, DDP, TF):
+        for who in (INDEPENDENT, DDP, TF, TF_LOOP):
             variant, peer = self.best(who)
             if peer is None:
                 continue
             others = {name: round(median(c.samples), 1) for (w, name), c in self.contenders.items() if w == who}
             result.append(row(f"train {self.model}", "examples/s", lockstep.samples, peer=who, peer_values=peer.samples,
                               target=TARGETS[who].get(self.model),
-                              config={**self.config(lockstep), "peer_variant": variant, "peer_medians": others}))
+                              config={**self.config(lockstep), "peer_variant": variant, "peer_medians": others,
+                                      "disturbed_samples": lockstep.disturbed + peer.disturbed}))
         result.append(row(f"overlap {self.model}", "examples/s", lockstep.samples, peer="overlap off",
-                          peer_values=plain.samples, target=1.0, tolerance=OVERLAP_NOISE, config=self.config(lockstep)))
+                          peer_values=plain.samples, target=1.0, tolerance=OVERLAP_NOISE,
+                          config={**self.config(lockstep), "disturbed_samples": lockstep.disturbed + plain.disturbed}))
         return result
 
     def config(self, contender):

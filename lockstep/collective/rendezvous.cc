@@ -35,7 +35,8 @@ void Rendezvous::meet(int rank, const char* name) {
   place.point.store(name, std::memory_order_relaxed);
   // Sequentially consistent with leave(): of an arrival and a departure at least one sees the other.
   const int arrived = arrived_.fetch_add(1, std::memory_order_seq_cst) + 1;
-  if (left_.load(std::memory_order_seq_cst) > 0) fail_on_mismatch();
+  // A departure after everybody has passed this point is none of its business.
+  if (left_.load(std::memory_order_seq_cst) > 0 && generation_.value() == generation) fail_on_mismatch();
   if (arrived == size_) pass_all();
   else wait_for_others(rank, generation);
   if (is_broken()) throw_broken(rank);
@@ -69,7 +70,7 @@ void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
     const auto waited = Deadline::Clock::now() - start;
     const auto next = std::min<std::chrono::nanoseconds>(kWarnEvery, timeout - waited);
     if (generation_.wait(generation, Deadline::after(next))) return;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Deadline::Clock::now() - start).count();
+    const double seconds = std::chrono::duration<double>(Deadline::Clock::now() - start).count();
     const auto message = str(who_, " ", rank, " has waited ", seconds, " s at '", name, "' for ", missing(name));
     if (Deadline::Clock::now() - start >= timeout) {
       break_with(ErrorCode::kDeadlineExceeded, message);

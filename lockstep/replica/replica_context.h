@@ -49,6 +49,13 @@ class ReplicaContext {
   template <typename T>
   T all_reduce(ReduceOpArg op, const T& value, const CommunicationOptions& options = {});
 
+  // What converts to a tensor (a Variable) is read here first.
+  template <typename T>
+  requires(std::is_class_v<T>&& std::is_convertible_v<const T&, at::Tensor> && !std::is_same_v<T, at::Tensor>) at::Tensor
+      all_reduce(ReduceOpArg op, const T& value, const CommunicationOptions& options = {}) {
+    return all_reduce(op, static_cast<at::Tensor>(value), options);
+  }
+
   // The same in place, for large buffers that the caller keeps. Not differentiable, and no mean of integers. Throws
   // kInvalidArgument for a value that is not dense in memory.
   void all_reduce_(ReduceOpArg op, at::Tensor& value);

@@ -158,8 +158,8 @@ template <typename F, typename... Args>
 auto StrategyExtended::update_non_slot(const std::vector<std::string>& colocate_with, F&& fn, const Args&... args) {
   strategy_.require_cross_replica_or_default("update_non_slot");
   const auto scope = internal::ModeGuard({&strategy_.replicas(), nullptr});
-  return internal::for_each_component(colocate_with.size(),
-                                      [&](std::size_t i) { return fn(select_replica(static_cast<int>(i), args)...); });
+  return internal::for_each_component(
+      colocate_with.size(), [&]([[maybe_unused]] std::size_t i) { return fn(select_replica(static_cast<int>(i), args)...); });
 }
 
 }  // namespace lockstep

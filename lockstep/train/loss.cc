@@ -20,7 +20,7 @@ at::Tensor floating(const at::Tensor& loss) { return loss.is_floating_point() ? 
 }  // namespace
 
 at::Tensor compute_average_loss(const at::Tensor& per_example_loss, std::optional<std::int64_t> global_batch_size) {
-  const int replicas = replicas_here("compute_average_loss");
+  const int replicas = global_batch_size ? 1 : replicas_here("compute_average_loss without a global_batch_size");
   if (per_example_loss.dim() == 0)
     throw Error(ErrorCode::kInvalidArgument,
                 "compute_average_loss: the loss is a scalar; it needs one value for each example (no reduction in the loss "

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 // The sum of the per-example losses divided by the global batch: summed over the replicas it is the mean over all
-// examples, whatever part of the batch each replica has. Inside a replica, or outside every strategy; in cross-replica
-// context kFailedPrecondition.
+// examples, whatever part of the batch each replica has. Without `global_batch_size` only inside a replica or outside every
+// strategy; in cross-replica context it is kFailedPrecondition then.
 // `per_example_loss` has at least one dimension; its other dimensions are summed. Without `global_batch_size` every
 // replica is assumed to have as many rows as this one. Integer losses become float64.
 at::Tensor compute_average_loss(const at::Tensor& per_example_loss,

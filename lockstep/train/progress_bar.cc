@@ -34,11 +34,12 @@ ProgressBar::ProgressBar(std::string title, std::int64_t total, std::FILE* out)
 
 double ProgressBar::seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
-double ProgressBar::examples_per_second() const { return static_cast<double>(examples_) / std::max(seconds(), 1e-9); }
+double ProgressBar::examples_per_second() const { return static_cast<double>(examples_) / std::max(updated_at_, 1e-9); }
 
 void ProgressBar::update(std::int64_t steps, std::int64_t examples, const Values& values) {
   steps_ = steps;
   examples_ = examples;
+  updated_at_ = seconds();
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::steady_clock::duration period = is_terminal_ ? kTerminalPeriod : kPlainPeriod;
   if (now - last_draw_ < period) return;

@@ -43,6 +43,7 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_draw_;
   std::int64_t steps_ = 0;
   std::int64_t examples_ = 0;
+  double updated_at_ = 0;  // seconds from the start: what comes after the last update() is not the loop's time
   std::size_t drawn_width_ = 0;
 };
 

@@ -100,6 +100,24 @@ class Variable {
   void restore(const at::Tensor& value);
 
   friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }
+
+  // Arithmetic is the tensors'. Include <ATen/ATen.h> or <torch/torch.h> to use it.
+  template <typename T>
+  friend auto operator+(const Variable& a, const T& b) {
+    return a.value() + b;
+  }
+  template <typename T>
+  friend auto operator-(const Variable& a, const T& b) {
+    return a.value() - b;
+  }
+  template <typename T>
+  friend auto operator*(const Variable& a, const T& b) {
+    return a.value() * b;
+  }
+  template <typename T>
+  friend auto operator/(const Variable& a, const T& b) {
+    return a.value() / b;
+  }
   friend std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
   struct State;
