@@ -117,11 +117,11 @@ def check_headers_stand_alone(headers):
     folder = os.path.join(ROOT, "build", "lint")
     os.makedirs(folder, exist_ok=True)
     flags = ["-std=c++20", "-fsyntax-only", "-I" + ROOT]
-    for include in os.environ.get("LOCKSTEP_TORCH_INCLUDES", "/usr/include").split(":"):
+    for include in filter(None, os.environ.get("LOCKSTEP_TORCH_INCLUDES", "").split(":")):  # LibTorch that is not Debian's
         flags += ["-isystem", include]
+    newest = max(os.path.getmtime(os.path.join(ROOT, header)) for header in headers)
     for header in headers:
         stamp = os.path.join(folder, header.replace("/", "_") + ".ok")
-        newest = max(os.path.getmtime(os.path.join(ROOT, h)) for h in headers)
         if os.path.exists(stamp) and os.path.getmtime(stamp) > newest:
             continue
         source = f'#include "{header}"\n'
