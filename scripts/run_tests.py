@@ -29,6 +29,8 @@ def run_one(test, folder):
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=test["timeout"], text=True, errors="replace")
         output, code = done.stdout, done.returncode
+    except FileNotFoundError as missing:
+        return 0, 1, f"{missing}: it was not built\n"
     except subprocess.TimeoutExpired as late:
         output = (late.stdout or b"").decode(errors="replace") + f"\nnot done after {test['timeout']} s\n"
         code = -1

@@ -1,5 +1,7 @@
 #include "lockstep/data/prefetch.h"
 
+#include <c10/core/GradMode.h>
+
 #include <atomic>
 #include <latch>
 #include <stdexcept>
@@ -72,7 +74,7 @@ TEST(Prefetch, StopsWhenDestroyedAfterAnError) {
 TEST(Prefetch, CarriesTheCallersSettings) {
   const c10::NoGradGuard no_grad;
   const auto dataset =
-      Dataset::range(1).map([](at::Tensor) { return at::scalar_tensor(at::GradMode::is_enabled() ? 1 : 0); }).prefetch(1);
+      Dataset::range(1).map([](at::Tensor) { return at::scalar_tensor(c10::GradMode::is_enabled() ? 1 : 0); }).prefetch(1);
   EXPECT_EQ(values(dataset), (Ints{0}));
 }
 

@@ -13,6 +13,8 @@
 namespace lockstep {
 namespace {
 
+using testing::ThrowsCode;
+
 using Clock = std::chrono::steady_clock;
 
 class ReplicaFailure : public ::testing::TestWithParam<int> {
@@ -26,7 +28,7 @@ class ReplicaFailure : public ::testing::TestWithParam<int> {
     EXPECT_THROW(strategy_.run(fn), std::domain_error);
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
     const auto sums = strategy_.run([](ReplicaContext& context) { return context.all_reduce("sum", at::ones({})); });
-    for (const auto& sum : sums) EXPECT_EQ(sum.item<float>(), 3);
+    for (const auto& sum : sums) EXPECT_EQ(sum.template item<float>(), 3);
   }
 };
 

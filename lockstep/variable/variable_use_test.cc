@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+using testing::ThrowsCode;
+
 TEST(VariableUse, ArithmeticReadsTheValueHere) {
   MirroredStrategy strategy({"CPU:0", "CPU:1"});
   const auto scope = strategy.scope();

@@ -55,10 +55,10 @@ bool are_tensors_equal(const Json& expected, const Json& got) {
 
 bool are_errors_equal(const Json& expected, const Json& got) {
   if (!got.is_object()) return false;
-  if (expected.contains("code")) return got.value("code", "") == expected.at("code");
+  if (expected.contains("code")) return got.value("code", std::string()) == expected.at("code").get<std::string>();
   if (got.contains("user")) return got.at("user") == expected.at("contains");
   const auto code = code_of(expected);
-  return !code.empty() && got.value("code", "") == code;
+  return !code.empty() && got.value("code", std::string()) == code;
 }
 
 bool is_leaf(const Json& value) { return is_tensor(value) || is_error(value) || !value.is_structured(); }
