@@ -36,7 +36,8 @@ struct Inputs {
 
 ls::Optimizer make_optimizer(const Workload& workload, const ls::MirroredModule<Net>& model, const TrainOptions& options,
                              bool has_overlap) {
-  ls::GradientOptions gradients{.overlap = has_overlap};
+  ls::GradientOptions gradients{.reduce = options.has_mean_loss ? ls::ReduceOp::kMean : ls::ReduceOp::kSum,
+                                .overlap = has_overlap};
   if (options.bucket_bytes > 0) gradients.bucket_bytes = options.bucket_bytes;
   if (workload.is_adam)
     return ls::optimizer<torch::optim::Adam>(model, torch::optim::AdamOptions(workload.learning_rate),
@@ -49,6 +50,7 @@ class LockstepTrainer final : public Trainer {
  public:
   LockstepTrainer(const TrainOptions& options, bool has_overlap)
       : workload_(find_workload(options.model)),
+        has_mean_loss_(options.has_mean_loss),
         strategy_(device_names(options.replicas)),
         scope_(strategy_.scope()),
         model_(ls::mirrored_from([&] {
@@ -69,7 +71,8 @@ class LockstepTrainer final : public Trainer {
     } while (window.seconds < seconds);
     window.examples = window.steps * global_batch();
     window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
-    window.loss = losses_.mean();
+    const auto op = has_mean_loss_ ? ls::ReduceOp::kMean : ls::ReduceOp::kSum;
+    window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce(op, loss).template item<double>(); });
     return window;
   }
 
@@ -82,28 +85,33 @@ class LockstepTrainer final : public Trainer {
  private:
   std::int64_t global_batch() const { return workload_.batch * strategy_.num_replicas_in_sync(); }
 
-  double step() {
+  at::Tensor loss_of(const at::Tensor& x, const at::Tensor& y) {
+    const auto output = model_->forward(x);
+    if (has_mean_loss_) return model_->loss(output, y, LossReduction::kMean);
+    return ls::compute_average_loss(model_->loss(output, y, LossReduction::kNone), global_batch());
+  }
+
+  ls::PerReplica<at::Tensor> step() {
     const auto i = static_cast<std::size_t>(next_++ % kBatches);
-    const auto losses = strategy_.run(
+    return strategy_.run(
         [&](const at::Tensor& x, const at::Tensor& y) {
-          const auto per_example = model_->loss(model_->forward(x), y, LossReduction::kNone);
-          const auto loss = ls::compute_average_loss(per_example, global_batch());
+          const auto loss = loss_of(x, y);
           loss.backward();
           optimizer_.step();
           return loss.detach();
         },
         inputs_.x[i], inputs_.y[i]);
-    return strategy_.reduce(ls::ReduceOp::kSum, losses).item<double>();
   }
 
   // In this order: the model and the optimizer belong to the scope.
   const Workload workload_;
+  const bool has_mean_loss_;
   ls::MirroredStrategy strategy_;
   ls::Scope scope_;
   ls::MirroredModule<Net> model_;
   ls::Optimizer optimizer_;
   const Inputs inputs_;
-  RecentLosses losses_;
+  RecentLosses<ls::PerReplica<at::Tensor>> losses_;
   std::int64_t next_ = 0;
 };
 

@@ -1,6 +1,5 @@
 #include <chrono>
 #include <latch>
-#include <numeric>
 #include <thread>
 
 #include "bench/trainer.h"
@@ -29,25 +28,25 @@ class Copy {
     } while (window.seconds < seconds);
     window.examples = window.steps * workload_.batch;
     window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
-    window.loss = losses_.mean();
+    window.loss = losses_.mean([](const at::Tensor& loss) { return loss.item<double>(); });
     return window;
   }
 
  private:
-  double step() {
+  at::Tensor step() {
     const auto& [x, y] = batches_[static_cast<std::size_t>(next_++ % kBatches)];
     net_->zero_grad(/*set_to_none=*/true);  // cheaper than the optimizer's zeroing, and what Lockstep does
     const auto loss = net_->loss(net_->forward(x), y, LossReduction::kMean);
     loss.backward();
     optimizer_->step();
-    return loss.item<double>();
+    return loss.detach();
   }
 
   const Workload workload_;
   const std::shared_ptr<Net> net_;
   const std::vector<Batch> batches_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  RecentLosses losses_;
+  RecentLosses<at::Tensor> losses_;
   std::int64_t next_ = 0;
 };
 
@@ -94,11 +93,6 @@ class PlainTrainer final : public Trainer {
 };
 
 }  // namespace
-
-double RecentLosses::mean() const {
-  const auto count = static_cast<double>(std::min(count_, kBatches));
-  return std::accumulate(losses_.begin(), losses_.end(), 0.0) / count;
-}
 
 void to_channels_last(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;

@@ -29,6 +29,7 @@ def parse():
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections: " + ",".join(SECTIONS))
     parser.add_argument("--rounds", type=int, default=0, help="samples of each figure, at least 5")
     parser.add_argument("--window", type=float, default=0, help="seconds of training a sample")
+    parser.add_argument("--lockstep-args", default="", help="for train_bench in its Lockstep modes, such as --loss=mean")
     parser.add_argument("--patience", type=float, default=60,
                         help="seconds to spend on waiting for a quiet machine and on trying again (default 60)")
     arguments = parser.parse_args()
@@ -44,7 +45,7 @@ def parse():
 def make_settings(arguments):
     build = os.path.abspath(arguments.build)
     settings = SimpleNamespace(build=build, logs=os.path.join(build, "bench_logs"), torch=None, tensorflow=None,
-                               versions={}, rounds=max(5, arguments.rounds or (5 if arguments.quick else 7)),
+                               versions={}, lockstep_args=arguments.lockstep_args.split(), rounds=max(5, arguments.rounds or (5 if arguments.quick else 7)),
                                window=arguments.window or (0.4 if arguments.quick else 1.5),
                                patience=Patience(5 if arguments.quick and arguments.patience == 60 else arguments.patience))
     os.makedirs(settings.logs, exist_ok=True)

@@ -7,7 +7,8 @@
 //   quit
 //
 // Between commands every thread is blocked. Other options: --replicas=2, --part=K (independent: which part of the data),
-// --bucket_bytes=N, --channels_last; --seconds=S runs one window without reading standard input.
+// --bucket_bytes=N, --channels_last, --loss=average|mean (lockstep: compute_average_loss and summed gradients, or each
+// replica's mean and averaged gradients); --seconds=S runs one window without reading standard input.
 
 #include <sys/resource.h>
 
@@ -41,6 +42,7 @@ Arguments parse(const std::vector<std::string>& texts) {
     else if (key == "--part") arguments.train.part = std::stoll(value);
     else if (key == "--bucket_bytes") arguments.train.bucket_bytes = std::stoll(value);
     else if (key == "--channels_last") arguments.train.is_channels_last = true;
+    else if (key == "--loss" && (value == "average" || value == "mean")) arguments.train.has_mean_loss = value == "mean";
     else throw std::invalid_argument("unknown argument '" + text + "'");
   }
   if (arguments.mode == "independent") arguments.train.replicas = 1;

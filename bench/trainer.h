@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bench/models.h"
 
@@ -15,6 +17,9 @@ struct TrainOptions {
   std::int64_t part = 0;          // independent: which part of the data
   std::int64_t bucket_bytes = 0;  // 0: the library's default
   bool is_channels_last = false;
+  // lockstep: every replica takes the mean loss of its own examples, and gradients are averaged, as in DDP. Otherwise the
+  // loss is compute_average_loss over the global batch, and gradients are summed.
+  bool has_mean_loss = false;
 };
 
 // What one window of training did.
@@ -26,14 +31,22 @@ struct Window {
   double loss = 0;                 // mean of the last 16 steps
 };
 
-// The losses of the last pass over the 16 batches.
+// The losses of the last pass over the 16 batches. They are kept as they are and only read when a window is over.
+template <typename Loss>
 class RecentLosses {
  public:
-  void add(double loss) { losses_[static_cast<std::size_t>(count_++ % kBatches)] = loss; }
-  double mean() const;
+  void add(Loss loss) { losses_[static_cast<std::size_t>(count_++ % kBatches)] = std::move(loss); }
+
+  template <typename ToDouble>
+  double mean(ToDouble to_double) const {
+    const auto count = std::min(count_, kBatches);
+    double sum = 0;
+    for (std::int64_t i = 0; i < count; ++i) sum += to_double(losses_[static_cast<std::size_t>(i)]);
+    return sum / static_cast<double>(count);
+  }
 
  private:
-  std::array<double, kBatches> losses_ = {};
+  std::array<Loss, kBatches> losses_;
   std::int64_t count_ = 0;
 };
 

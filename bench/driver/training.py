@@ -31,8 +31,9 @@ class Training:
         peers = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers")
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         alone = [[program, "--mode=independent", f"--model={model}", f"--part={part}"] for part in range(2)]
-        plans = [("lockstep", "", [[program, "--mode=lockstep", f"--model={model}"]], {}),
-                 ("no overlap", "", [[program, "--mode=lockstep_no_overlap", f"--model={model}"]], {}),
+        ours = [f"--model={model}", *settings.lockstep_args]
+        plans = [("lockstep", "", [[program, "--mode=lockstep", *ours]], {}),
+                 ("no overlap", "", [[program, "--mode=lockstep_no_overlap", *ours]], {}),
                  (INDEPENDENT, "malloc as it is", alone, one_thread),
                  (INDEPENDENT, "malloc keeps pages", alone, {**one_thread, **KEPT_PAGES})]
         if settings.torch:
@@ -101,7 +102,7 @@ class Training:
         def a_step(key):
             return round(median(window[key] / window["steps"] for window in contender.windows[1:]), 6)
 
-        return {"replicas": 2, "window_s": self.settings.window, "user_s_a_step": a_step("user_s"),
+        return {"replicas": 2, "lockstep_args": self.settings.lockstep_args, "window_s": self.settings.window, "user_s_a_step": a_step("user_s"),
                 "system_s_a_step": a_step("system_s"), "page_faults_a_step": a_step("page_faults"),
                 "loss": [round(contender.losses[0], 4), round(contender.losses[-1], 4)]}
 

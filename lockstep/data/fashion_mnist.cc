@@ -1,9 +1,9 @@
 #include "lockstep/data/fashion_mnist.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -61,7 +61,7 @@ std::string folder() {
 
 IdxArray read_file(const std::string& directory, const std::string& name) {
   const auto path = directory + "/" + name;
-  if (!std::filesystem::exists(path))
+  if (access(path.c_str(), R_OK) != 0)
     throw Error(ErrorCode::kNotFound, lockstep::str("fashion_mnist: there is no '", path,
                                                     "'; install Debian's package dataset-fashion-mnist, or set "
                                                     "LOCKSTEP_FASHION_MNIST to the folder with its files"));

@@ -1,11 +1,14 @@
 #include "lockstep/data/fashion_mnist.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/idx.h"
 #include "tests/support/data_testing.h"
@@ -16,32 +19,40 @@ namespace {
 using testing::code_of;
 using testing::text_of;
 
-// A folder that is removed with everything in it, and named by LOCKSTEP_FASHION_MNIST meanwhile.
+// A folder that is removed with everything written to it, and named by LOCKSTEP_FASHION_MNIST meanwhile.
+// (Not std::filesystem: LibTorch's wheels export another library's version of it.)
 class Folder {
  public:
-  Folder() : path_(std::filesystem::temp_directory_path() / ("lockstep_idx_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(path_);
+  Folder() {
+    char name[] = "/tmp/lockstep_idx_XXXXXX";
+    path_ = mkdtemp(name);
+    if (const char* previous = std::getenv("LOCKSTEP_FASHION_MNIST")) previous_ = previous;
     setenv("LOCKSTEP_FASHION_MNIST", path_.c_str(), 1);
   }
   ~Folder() {
-    unsetenv("LOCKSTEP_FASHION_MNIST");
-    std::filesystem::remove_all(path_);
+    if (previous_) setenv("LOCKSTEP_FASHION_MNIST", previous_->c_str(), 1);
+    else unsetenv("LOCKSTEP_FASHION_MNIST");
+    for (const auto& file : files_) unlink(file.c_str());
+    rmdir(path_.c_str());
   }
 
   std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
+    files_.push_back(path_ + "/" + name);
+    std::ofstream(files_.back(), std::ios::binary) << bytes;
+    return files_.back();
   }
   std::string write_gzip(const std::string& name, const std::string& bytes) const {
-    const auto path = (path_ / name).string();
-    auto* file = gzopen(path.c_str(), "wb");
+    files_.push_back(path_ + "/" + name);
+    auto* file = gzopen(files_.back().c_str(), "wb");
     gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
     gzclose(file);
-    return path;
+    return files_.back();
   }
 
  private:
-  const std::filesystem::path path_;
+  std::string path_;
+  std::optional<std::string> previous_;
+  mutable std::vector<std::string> files_;
 };
 
 std::string idx_2x3(const std::string& values) { return std::string("\0\0\x08\x02\0\0\0\x02\0\0\0\x03", 12) + values; }
@@ -67,12 +78,13 @@ TEST(Idx, DamageIsDataLoss) {
   EXPECT_EQ(code("/nowhere/at/all"), ErrorCode::kNotFound);
 
   const auto path = folder.write_gzip("cut.gz", idx_2x3("abcdef"));
-  const auto size = std::filesystem::file_size(path);
-  std::filesystem::resize_file(path, size - 9);
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  ASSERT_EQ(truncate(path.c_str(), status.st_size - 9), 0);
   EXPECT_EQ(code(path), ErrorCode::kDataLoss);
   const auto flipped = folder.write_gzip("flipped.gz", idx_2x3("abcdef"));
   std::fstream file(flipped, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(static_cast<std::streamoff>(size) - 6);  // in the checksum
+  file.seekp(static_cast<std::streamoff>(status.st_size) - 6);  // in the checksum
   file.put('\x55');
   file.close();
   EXPECT_EQ(code(flipped), ErrorCode::kDataLoss);
