@@ -38,6 +38,41 @@ struct Level {
   std::atomic<std::uint32_t> released{0};  // merges whose function has run
 };
 
+// Who may run: one thread at a time. A lock with a deadline whose every step is an atomic, so that thread sanitizers,
+// which do not know the timed mutexes of the C library, understand it.
+class Turn {
+ public:
+  bool take(const Deadline& deadline) noexcept {
+    while (true) {
+      const auto seen = given_back_.value();
+      if (!is_taken_.exchange(true, std::memory_order_acq_rel)) return true;
+      if (!given_back_.wait(seen, deadline)) return false;
+    }
+  }
+  void give_back() noexcept {
+    is_taken_.store(false, std::memory_order_release);
+    given_back_.advance();
+  }
+
+ private:
+  std::atomic<bool> is_taken_{false};
+  Gate given_back_;
+};
+
+// Gives the turn back at the end of an outermost run().
+class TurnGuard {
+ public:
+  explicit TurnGuard(Turn* turn) : turn_(turn) {}
+  ~TurnGuard() {
+    if (turn_ != nullptr) turn_->give_back();
+  }
+  TurnGuard(const TurnGuard&) = delete;
+  TurnGuard& operator=(const TurnGuard&) = delete;
+
+ private:
+  Turn* const turn_;
+};
+
 // One run(): lives on the caller's stack until every replica is done with it.
 struct Job {
   Level& level;
@@ -104,7 +139,7 @@ struct ReplicaSet::State {
   Gate done;  // moved when a replica has finished a job
   std::atomic<bool> is_stopping{false};
   std::atomic<std::uint64_t> runs{0};
-  std::timed_mutex turn;  // held during an outermost run()
+  Turn turn;  // held during an outermost run()
   std::atomic<std::thread::id> turn_owner{};
 
   // Written by replica r before a meeting, read by replica 0 after it.
@@ -221,7 +256,7 @@ void ReplicaSet::State::wait_for_all(Job& job) {
 void ReplicaSet::State::take_turn() {
   const double timeout = options.communication.timeout_seconds.value_or(0);
   const std::chrono::duration<double> limit(timeout > 0 ? timeout : 1800.0);
-  if (!turn.try_lock_for(limit))
+  if (!turn.take(Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(limit))))
     throw Error(ErrorCode::kDeadlineExceeded, str("run: another thread's run() of this strategy has not ended in ",
                                                   limit.count(), " s; one strategy runs one function at a time"));
   turn_owner.store(std::this_thread::get_id());
@@ -249,11 +284,8 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "run() was called inside run(): it needs cross-replica context; call it outside, or inside merge_call()");
   const bool is_nested = is_running_here();
-  std::unique_lock<std::timed_mutex> turn;
-  if (!is_nested) {
-    s.take_turn();
-    turn = std::unique_lock(s.turn, std::adopt_lock);
-  }
+  if (!is_nested) s.take_turn();
+  const TurnGuard turn(is_nested ? nullptr : &s.turn);
   s.runs.fetch_add(1, std::memory_order_relaxed);
 
   Level& level = s.enter_level();
