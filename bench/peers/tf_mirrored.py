@@ -1,8 +1,10 @@
 """TensorFlow's MirroredStrategy over two logical CPUs. Driven like train_bench.
 
-    tf_mirrored.py W1 [--intra=N] [--inter=N] [--form=loop|call]
+    tf_mirrored.py W1 [--intra=N] [--inter=N] [--form=call|loop]
 
---form=loop: all steps of a window in one tf.function, nothing of Python in between; call: one tf.function call a step.
+--form=call: one call of a tf.function a step, as tf.distribute's guides train and as Lockstep's run() is called.
+--form=loop: all steps of a window inside one tf.function, without Python in between. --intra, --inter: TensorFlow's thread
+settings, 0 for its own choice.
 """
 
 import argparse
@@ -24,8 +26,7 @@ def parse():
     parser.add_argument("model")
     parser.add_argument("--intra", type=int, default=0)
     parser.add_argument("--inter", type=int, default=0)
-    parser.add_argument("--form", choices=["loop", "call"], default="loop")
-    parser.add_argument("--optimizer", choices=["keras", "v1"], default="keras")
+    parser.add_argument("--form", choices=["call", "loop"], default="call")
     return parser.parse_args()
 
 
@@ -47,7 +48,7 @@ def make_transformer():
 
 
 class Recommender(tf.Module):
-    """Plain variables: Keras' embedding layer costs TensorFlow a tenth more."""
+    """The embedding is a plain variable, so that its gradient stays sparse."""
 
     def __init__(self):
         super().__init__()
@@ -77,11 +78,8 @@ def make_net(model):
     return Recommender() if model == "W4" else make_transformer()
 
 
-def make_optimizer(model, kind):
+def make_optimizer(model):
     rate = common.LEARNING_RATE[model]
-    if kind == "v1":
-        v1 = tf.compat.v1.train
-        return v1.AdamOptimizer(rate) if common.USES_ADAM[model] else v1.GradientDescentOptimizer(rate)
     return keras.optimizers.Adam(rate) if common.USES_ADAM[model] else keras.optimizers.SGD(rate)
 
 
@@ -98,7 +96,9 @@ class Trainer:
         self.strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
         with self.strategy.scope():
             self.net = make_net(self.model)
-            self.optimizer = make_optimizer(self.model, arguments.optimizer)
+            self.optimizer = make_optimizer(self.model)
+            if common.USES_ADAM[self.model]:
+                self.optimizer.build(self.net.trainable_variables)  # its variables cannot be made inside a tf.function
         parts = [common.make_batches(self.model, part) for part in range(common.REPLICAS)]
         if self.model in ("W1", "W2", "W3"):
             parts = [(x.transpose(0, 1, 3, 4, 2), y) for x, y in parts]
