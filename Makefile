@@ -31,7 +31,7 @@ build: setup
 
 demo: setup
 	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target fashion_mnist
-	@$(BUILD)/bin/fashion_mnist
+	@$(BUILD)/bin/fashion_mnist --out $(BUILD)/fashion_mnist.pt
 
 test: build
 	@python3 scripts/run_tests.py $(BUILD)
