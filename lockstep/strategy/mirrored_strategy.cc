@@ -49,6 +49,14 @@ std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int re
   return devices;
 }
 
+// Before the replica threads exist: a thread keeps the allocator arena that it starts with.
+std::vector<LogicalDevice> prepare(std::vector<LogicalDevice> devices, FreedMemory freed_memory) {
+  const bool is_on_cpu = devices.at(0).type == "CPU";
+  if (is_on_cpu) warn_about_slow_blas();
+  if (is_on_cpu && devices.size() > 1 && freed_memory == FreedMemory::kKeep) keep_freed_memory();
+  return devices;
+}
+
 ReplicaSetOptions replica_options(const MirroredOptions& options) {
   options.communication.validate();
   return {options.communication, options.intra_op_threads, options.seed};
@@ -57,16 +65,13 @@ ReplicaSetOptions replica_options(const MirroredOptions& options) {
 }  // namespace
 
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const MirroredOptions& options)
-    : Strategy(resolve(devices, options.replicas_per_device), replica_options(options),
+    : Strategy(prepare(resolve(devices, options.replicas_per_device), options.freed_memory), replica_options(options),
                options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
   std::vector<std::string> names;
   for (const auto& device : replicas().devices()) names.push_back(device.name);
   log_info(str("MirroredStrategy: ", names.size(), " replicas on ", join(", ", names), ", ", replicas().intra_op_threads(),
                " intra-op threads each"));
   log_once(LogLevel::kInfo, cross_device_ops().explain(names));
-  const bool is_on_cpu = replicas().torch_device(0).is_cpu();
-  if (is_on_cpu) warn_about_slow_blas();
-  if (is_on_cpu && names.size() > 1 && options.freed_memory == FreedMemory::kKeep) keep_freed_memory();
 }
 
 }  // namespace lockstep
