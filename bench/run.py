@@ -46,8 +46,8 @@ def make_settings(arguments):
     build = os.path.abspath(arguments.build)
     settings = SimpleNamespace(build=build, logs=os.path.join(build, "bench_logs"), torch=None, tensorflow=None,
                                versions={}, lockstep_args=arguments.lockstep_args.split(),
-                               rounds=max(5, arguments.rounds or (5 if arguments.quick else 7)),
-                               window=arguments.window or (0.4 if arguments.quick else 1.5),
+                               rounds=max(5, arguments.rounds or (5 if arguments.quick else 9)),
+                               window=arguments.window or (0.4 if arguments.quick else 1.2),
                                patience=Patience(5 if arguments.quick and arguments.patience == 60 else arguments.patience))
     os.makedirs(settings.logs, exist_ok=True)
     if arguments.peers:
