@@ -15,23 +15,26 @@ namespace lockstep {
 //
 // Note [bucket exchange]
 // 1. A replica that has filled its buffer of bucket b publishes it, from whatever thread its backward runs on.
+//    A bucket without a buffer is published with one each time: a large gradient, which is summed where it is.
 // 2. Every bucket is cut into one chunk a replica. Whenever a replica publishes, and at the end of the step, it sums its
 //    own chunk of every bucket that all replicas have published, in plan order, and writes the sum to all buffers.
-//    Nobody waits: a bucket that is not complete is looked at again later.
+//    Nobody waits: a bucket that is not complete is looked at again later. After its last bucket a replica does not
+//    look: the others may be waiting for it at the end of the step, and sum their chunks at the same time as it does.
 // 3. At the end of the step the caller makes all replicas meet after their last publish(), calls finish(), and makes
 //    them meet again: then every buffer holds the sums.
 // There is no communication thread: with as many replicas as cores it would only take a core away from one of them.
 class BucketExchange {
  public:
-  // buffers[r][b]: replica r's flat buffer of bucket b. All replicas' buffers of a bucket have one size and dtype.
-  explicit BucketExchange(std::vector<std::vector<at::Tensor>> buffers);
+  // buffers[b][r]: replica r's buffer of bucket b; not defined: given to publish(). All replicas' buffers of a bucket
+  // have one size, dtype and memory order. Floating-point sums are divided by `divisor`.
+  explicit BucketExchange(std::vector<std::vector<at::Tensor>> buffers, int replicas, int divisor = 1);
 
-  std::size_t buckets() const { return count_; }
-  const at::Tensor& buffer(std::size_t replica, std::size_t bucket) const { return buffers_[replica][bucket]; }
+  std::size_t buckets() const { return buffers_.size(); }
   bool is_published(std::size_t replica, std::size_t bucket) const;
 
   // Replica's buffer is full; it must not be touched until the step's second meeting. Then helps.
   void publish(std::size_t replica, std::size_t bucket);
+  void publish(std::size_t replica, std::size_t bucket, const at::Tensor& buffer);
 
   // Sums the replica's remaining chunks. Between the two meetings.
   void finish(std::size_t replica);
@@ -46,6 +49,7 @@ class BucketExchange {
   struct alignas(64) Progress {
     std::uint64_t step = 0;
     std::size_t next = 0;                  // the first bucket whose chunk is not summed yet
+    std::size_t count = 0;                 // buckets published in this step
     std::vector<std::uint64_t> published;  // by bucket: the last step (from 1) in which it was published
     std::vector<StreamFence> fences;       // by bucket
     StreamFence done;
@@ -53,12 +57,15 @@ class BucketExchange {
 
   void help(std::size_t replica);
   void sum_chunk(std::size_t replica, std::size_t bucket);
+  void forget_given(std::size_t replica);
 
-  // Const after construction (the tensors' contents are not).
-  const std::vector<std::vector<at::Tensor>> buffers_;
+  // Const after construction.
   const std::size_t size_;
-  const std::size_t count_;
-  std::vector<std::vector<at::Tensor>> by_bucket_;  // [b][r]
+  const int divisor_;
+  std::vector<bool> is_given_;  // by bucket: its buffers come with publish()
+
+  // [b][r] is written by replica r before it publishes bucket b and after the second meeting, read by all in between.
+  std::vector<std::vector<at::Tensor>> buffers_;
 
   // [r] used only by replica r.
   std::unique_ptr<Progress[]> progress_;

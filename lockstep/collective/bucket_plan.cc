@@ -12,6 +12,10 @@ std::vector<Bucket> plan_buckets(std::span<const GradientInfo> gradients, std::i
   std::map<std::pair<int, int>, std::size_t> open;
   for (std::size_t i = gradients.size(); i-- > 0;) {
     const auto& gradient = gradients[i];
+    if (gradient.is_alone) {
+      buckets.push_back({{{i, 0}}, gradient.elements});
+      continue;
+    }
     const auto key = std::pair(gradient.dtype, gradient.device);
     auto found = open.find(key);
     if (found == open.end() || (buckets[found->second].elements + gradient.elements) * gradient.element_bytes > cap_bytes) {

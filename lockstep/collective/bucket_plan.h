@@ -12,6 +12,7 @@ struct GradientInfo {
   int device = 0;  // likewise for devices
   std::int64_t elements = 0;
   std::int64_t element_bytes = 4;
+  bool is_alone = false;  // gets a bucket of its own
 };
 
 // Gradients that are summed together: one flat buffer a replica.
@@ -25,7 +26,7 @@ struct Bucket {
 };
 
 // Groups gradients by dtype and device, newest first (backward finishes them in that order), each bucket at most
-// `cap_bytes` unless a single gradient is larger. Pure: the same answer wherever it is asked.
+// `cap_bytes` unless a single gradient is larger or wants to be alone. Pure: the same answer wherever it is asked.
 std::vector<Bucket> plan_buckets(std::span<const GradientInfo> gradients, std::int64_t cap_bytes);
 
 }  // namespace lockstep

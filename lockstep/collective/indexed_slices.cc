@@ -56,4 +56,18 @@ IndexedSlices concatenate(const std::vector<IndexedSlices>& parts) {
   return {at::cat(values, 0), at::cat(indices, 0), parts.empty() ? std::vector<std::int64_t>{} : parts[0].dense_shape};
 }
 
+void prefetch_rows(const at::Tensor& table, const at::Tensor& indices) {
+  constexpr std::int64_t kCacheLine = 64;
+  constexpr std::int64_t kLargestRow = 1024;  // longer rows are read ahead by the processor itself
+  if (!table.is_cpu() || !table.is_contiguous() || table.dim() < 1 || indices.scalar_type() != at::kLong ||
+      !indices.is_contiguous())
+    return;
+  const auto row_bytes = table.stride(0) * static_cast<std::int64_t>(table.element_size());
+  const char* rows = static_cast<const char*>(table.data_ptr());
+  const auto* index = indices.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < indices.numel(); ++i)
+    for (std::int64_t at = 0; at < std::min(row_bytes, kLargestRow); at += kCacheLine)
+      __builtin_prefetch(rows + index[i] * row_bytes + at, /*write=*/1);
+}
+
 }  // namespace lockstep

@@ -28,4 +28,8 @@ IndexedSlices from_sparse_tensor(const at::Tensor& sparse);
 // All parts' rows one after the other.
 IndexedSlices concatenate(const std::vector<IndexedSlices>& parts);
 
+// Asks the processor for these rows of a table that will be changed next. Rows of a large table are nowhere in its
+// caches, and an optimizer waits for them one after the other. Does nothing on other devices.
+void prefetch_rows(const at::Tensor& table, const at::Tensor& indices);
+
 }  // namespace lockstep

@@ -67,18 +67,20 @@ void require_equal_values(std::span<const at::Tensor> values, const char* what) 
   if (const auto error = unequal_values_error(values, what)) throw *error;
 }
 
-void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end) {
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end,
+                      int divisor) {
   if (end <= begin) return;
   const auto type = sum_type(inputs[0].scalar_type());
   if (type && all_on_cpu(inputs) && all_on_cpu(outputs)) {
     const Addresses from(inputs);
     const Addresses to(outputs);
-    tree_sum(*type, {const_cast<const void* const*>(from.all.data()), from.all.size()}, to.all, begin, end);
+    tree_sum(*type, {const_cast<const void* const*>(from.all.data()), from.all.size()}, to.all, begin, end, divisor);
     return;
   }
   std::vector<at::Tensor> parts;
   for (const auto& input : inputs) parts.push_back(flat_part(input, begin, end).to(inputs[0].device()));
-  const auto sum = tree_fold(std::move(parts), [](const at::Tensor& a, const at::Tensor& b) { return a + b; });
+  auto sum = tree_fold(std::move(parts), [](const at::Tensor& a, const at::Tensor& b) { return a + b; });
+  if (divisor != 1 && sum.is_floating_point()) sum = sum / divisor;
   for (auto& output : outputs) flat_part(output, begin, end).copy_(sum);
 }
 

@@ -32,7 +32,8 @@ std::optional<Error> unequal_values_error(std::span<const at::Tensor> values, co
 void require_equal_values(std::span<const at::Tensor> values, const char* what);
 
 // outputs[k] = the sum of inputs, elements [begin, end) only, for dense tensors of one dtype and equal memory order.
-// Outputs on other devices are copied to.
-void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end);
+// Outputs on other devices are copied to. Sums of floating-point numbers are divided by `divisor`.
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end,
+                      int divisor = 1);
 
 }  // namespace lockstep

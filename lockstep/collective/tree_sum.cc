@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep {
@@ -31,6 +31,9 @@ struct Narrow {
       out1[i] = sum;
     }
   }
+  static void divide(T* values, T divisor, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+  }
 };
 
 template <typename T>
@@ -45,11 +48,14 @@ struct Wide {
       out1[i] = sum;
     }
   }
+  LOCKSTEP_WIDE static void divide(T* values, T divisor, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+  }
 };
 
 // Folds one block of all inputs into `level` (one row of kBlock per pair), and returns the row with the sum.
 template <typename T, typename Kernel>
-const T* fold_block(std::span<const void* const> inputs, std::int64_t begin, std::int64_t count, std::vector<T>& scratch) {
+T* fold_block(std::span<const void* const> inputs, std::int64_t begin, std::int64_t count, std::vector<T>& scratch) {
   const auto row = [&](std::size_t i) { return scratch.data() + static_cast<std::int64_t>(i) * kBlock; };
   const auto input = [&](std::size_t i) { return static_cast<const T*>(inputs[i]) + begin; };
   std::size_t rows = 0;
@@ -69,8 +75,9 @@ const T* fold_block(std::span<const void* const> inputs, std::int64_t begin, std
 }
 
 template <typename T, typename Kernel>
-void sum_range(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end) {
-  if (inputs.size() == 2 && outputs.size() == 2) {
+void sum_range(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end,
+               int divisor) {
+  if (inputs.size() == 2 && outputs.size() == 2 && divisor == 1) {
     const T* a = static_cast<const T*>(inputs[0]) + begin;
     const T* b = static_cast<const T*>(inputs[1]) + begin;
     Kernel::add_to_both(static_cast<T*>(outputs[0]) + begin, static_cast<T*>(outputs[1]) + begin, a, b, end - begin);
@@ -79,28 +86,30 @@ void sum_range(std::span<const void* const> inputs, std::span<void* const> outpu
   std::vector<T> scratch(static_cast<std::size_t>(kBlock) * ((inputs.size() + 1) / 2));
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const auto count = std::min(kBlock, end - at);
-    const T* sum = fold_block<T, Kernel>(inputs, at, count, scratch);
+    T* sum = fold_block<T, Kernel>(inputs, at, count, scratch);
+    if (divisor != 1 && std::is_floating_point_v<T>) Kernel::divide(sum, static_cast<T>(divisor), count);
     for (void* output : outputs) std::copy_n(sum, count, static_cast<T*>(output) + at);
   }
 }
 
 template <typename T>
-void sum_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end) {
-  if (has_wide()) sum_range<T, Wide<T>>(inputs, outputs, begin, end);
-  else sum_range<T, Narrow<T>>(inputs, outputs, begin, end);
+void sum_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end,
+               int divisor) {
+  if (has_wide()) sum_range<T, Wide<T>>(inputs, outputs, begin, end, divisor);
+  else sum_range<T, Narrow<T>>(inputs, outputs, begin, end, divisor);
 }
 
 }  // namespace
 
 void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin,
-              std::int64_t end) {
+              std::int64_t end, int divisor) {
   if (end <= begin || inputs.empty()) return;
   // Unsigned: integer sums wrap around, as LibTorch's do.
   switch (type) {
-    case SumType::kFloat: return sum_typed<float>(inputs, outputs, begin, end);
-    case SumType::kDouble: return sum_typed<double>(inputs, outputs, begin, end);
-    case SumType::kInt64: return sum_typed<std::uint64_t>(inputs, outputs, begin, end);
-    case SumType::kInt32: return sum_typed<std::uint32_t>(inputs, outputs, begin, end);
+    case SumType::kFloat: return sum_typed<float>(inputs, outputs, begin, end, divisor);
+    case SumType::kDouble: return sum_typed<double>(inputs, outputs, begin, end, divisor);
+    case SumType::kInt64: return sum_typed<std::uint64_t>(inputs, outputs, begin, end, divisor);
+    case SumType::kInt32: return sum_typed<std::uint32_t>(inputs, outputs, begin, end, divisor);
   }
 }
 

@@ -10,8 +10,9 @@ enum class SumType { kFloat, kDouble, kInt64, kInt32 };
 // outputs[k][i] = the sum over all inputs[r][i], for begin <= i < end and every k, in the canonical order:
 // neighbours are added first, then neighbouring sums, ((r0+r1)+(r2+r3))+..., whatever the number of inputs.
 // An output may be one of the inputs. Addresses are of the first element; `begin` and `end` count elements.
+// Sums of floating-point numbers are divided by `divisor`.
 void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin,
-              std::int64_t end);
+              std::int64_t end, int divisor = 1);
 
 // The same over any type that can be added: `add(a, b)` combines two neighbours. Consumes `values`.
 template <typename Values, typename Add>

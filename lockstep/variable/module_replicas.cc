@@ -60,7 +60,8 @@ class ModuleReplicas::GradientWatch {
     for (std::size_t replica = 0; replica < owner.size(); ++replica) {
       for (const auto& [name, parameter] : owner.named_parameters(replica)) {
         if (!parameter.requires_grad()) continue;
-        hooks_.push_back(internal::on_gradient_ready(parameter, [this, &owner, replica] { note_gradient(owner, replica); }));
+        hooks_.push_back(internal::on_gradient_ready(
+            parameter, [this, &owner, replica](const at::Tensor&) { note_gradient(owner, replica); }));
         break;
       }
     }

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/collective/bucket_exchange.h"
+#include "lockstep/collective/bucket_plan.h"
+#include "lockstep/collective/group.h"
+#include "lockstep/train/gradient_reducer.h"
+
+namespace lockstep {
+
+enum class GradientKind : std::uint8_t { kNone, kDense, kSparse };
+
+// Note [gradient step]
+// 1. Before the first gradient of a step is accumulated, the gradients of the last step are dropped, so that LibTorch
+//    hands over the new ones without adding.
+// 2. After a gradient was accumulated, its hook settles it. A small one is moved into its slot of a bucket, unless it
+//    is there already, and the parameter's grad shares that memory. A large one in the memory of the CPU stays where
+//    LibTorch put it, unless something else uses that memory. When all of a bucket have come it is published.
+// 3. synchronize(): a planned gradient that did not come counts as zero; all replicas meet; each sums its chunks and
+//    puts the rows of sparse gradients together; all meet again.
+// 4. The plan is made at the first synchronize(), from the gradients that came, and again when a new one comes:
+//    a parameter whose gradient is sparse never gets a dense slot.
+struct GradientReducer::State {
+  static constexpr std::size_t kNoBucket = SIZE_MAX;
+
+  struct Slot {
+    at::Tensor parameter;
+    at::Tensor gradient = {};   // over the bucket's memory; not defined: not planned, or summed where it is
+    at::Tensor sparse_sum = {};  // between two meetings: what the gradient becomes
+    std::size_t bucket = kNoBucket;
+    bool has_gradient = false;  // since the last step
+    bool was_reached = false;   // by any backward() so far
+    int fired = 0;              // outside no_sync, since the last step
+    std::vector<std::shared_ptr<void>> hooks = {};
+
+    bool is_planned() const { return bucket != kNoBucket; }
+    bool is_direct() const { return is_planned() && !gradient.defined(); }
+  };
+
+  struct alignas(64) Replica {
+    std::vector<Slot> slots;
+    std::vector<GradientKind> kinds;  // read by all replicas between two meetings
+    std::vector<int> missing;         // by bucket: members whose gradient has not come
+    int no_sync = 0;
+    bool has_stale = false;  // gradients of the last step are still there
+    bool is_synchronized = false;
+  };
+
+  State(std::shared_ptr<ModuleReplicas> of, const GradientOptions& with);
+
+  // While backward() runs (gradient_fill.cc).
+  void before(std::size_t replica);
+  void after(std::size_t replica, std::size_t index, const at::Tensor& incoming);
+  void settle(Slot& slot, const at::Tensor& incoming);
+  void publish(std::size_t replica, const Slot& slot);
+  void complete(std::size_t replica);
+  void fill_slots(std::size_t replica);
+
+  // At a meeting, on replica 0's thread, while all others wait (gradient_plan.cc).
+  void plan();
+  void report_unused();
+
+  // Between two meetings, on every replica (gradient_sum.cc).
+  GradientKind kind_of_all(std::size_t index) const;
+  bool has_new_gradient() const;
+  void reduce_unplanned(std::size_t replica, Group& group);
+  void reduce_dense(std::size_t replica, std::size_t index, Group& group);
+  void reduce_sparse(std::size_t replica, std::size_t index, Group& group);
+  void take_sparse_sums(std::size_t replica);
+
+  void synchronize(std::size_t replica, ReplicaContext& context, Group& group);
+  bool was_reached(std::size_t index) const;
+  void begin_step(Replica& mine);
+  void reset();
+
+  // Const after construction.
+  const std::shared_ptr<ModuleReplicas> model;
+  const GradientOptions options;
+  std::vector<std::string> names;
+
+  // Written at meetings by replica 0, while the others wait.
+  std::unique_ptr<BucketExchange> exchange;
+  std::vector<Bucket> buckets;
+  bool can_overlap;
+  bool has_reported_unused = false;
+
+  // [r] used only by replica r (kinds, and sparse gradients: see above).
+  std::vector<Replica> replicas;
+
+  std::shared_ptr<void> failure_callback;
+};
+
+}  // namespace lockstep
