@@ -48,6 +48,23 @@ std::shared_ptr<void> keep(Accumulator accumulator) {
   return std::make_shared<Accumulator>(std::move(accumulator));
 }
 
+const at::Tensor* base_of(const at::Tensor& view) {
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta == nullptr) return nullptr;
+  if (meta->has_bw_view()) return &meta->get_backward_view().base_;
+  return meta->has_fw_view() ? &meta->get_forward_view().base_ : nullptr;
+}
+
+// How many references to `base` the view keeps.
+std::size_t holds(const at::Tensor& view, const at::Tensor& base) {
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta == nullptr) return 0;
+  std::size_t count = 0;
+  if (meta->has_bw_view() && meta->get_backward_view().base_.is_same(base)) ++count;
+  if (meta->has_fw_view() && !meta->shared_view_info() && meta->get_forward_view().base_.is_same(base)) ++count;
+  return count;
+}
+
 }  // namespace
 
 std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook) {
@@ -66,13 +83,20 @@ std::shared_ptr<void> before_gradient(const at::Tensor& parameter, std::function
   return token;
 }
 
+// Counting references, because whoever else uses the memory holds a tensor of its own over the same storage. A gradient
+// that was handed over is a view of `incoming`, and that often one of a base that nobody else knows (the gradient of a
+// linear layer's weight is a transposed product).
 bool owns_memory(const at::Tensor& gradient, const at::Tensor& incoming) {
   const auto* storage = gradient.storage().unsafeGetStorageImpl();
-  const bool is_taken_over =
-      incoming.defined() && incoming.has_storage() && incoming.storage().unsafeGetStorageImpl() == storage;
-  // Counting, because a view made elsewhere in the graph is a tensor of its own: it shares only the storage.
-  return gradient.use_count() == 1 && gradient.storage().use_count() <= (is_taken_over ? 2 : 1) &&
-         (!is_taken_over || incoming.use_count() == 1);
+  const auto is_here = [&](const at::Tensor& t) {
+    return t.defined() && t.has_storage() && t.storage().unsafeGetStorageImpl() == storage;
+  };
+  if (gradient.use_count() != 1) return false;
+  if (!is_here(incoming)) return gradient.storage().use_count() == 1;
+  if (incoming.use_count() != 1) return false;
+  const at::Tensor* base = base_of(incoming);
+  if (base == nullptr || !is_here(*base)) return gradient.storage().use_count() == 2;
+  return base->use_count() == holds(incoming, *base) + holds(gradient, *base) && gradient.storage().use_count() == 3;
 }
 
 }  // namespace lockstep::internal
