@@ -1,7 +1,6 @@
 #include "lockstep/collective/tree_sum.h"
 
 #include <algorithm>
-#include <array>
 #include <type_traits>
 #include <vector>
 
@@ -24,6 +23,9 @@ struct Narrow {
   static void add(T* out, const T* a, const T* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
   }
+  static void divide(T* values, T divisor, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+  }
   static void add_to_both(T* out0, T* out1, const T* a, const T* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       const T sum = a[i] + b[i];
@@ -31,8 +33,12 @@ struct Narrow {
       out1[i] = sum;
     }
   }
-  static void divide(T* values, T divisor, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+  static void average_to_both(T* out0, T* out1, const T* a, const T* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T average = (a[i] + b[i]) / 2;
+      out0[i] = average;
+      out1[i] = average;
+    }
   }
 };
 
@@ -41,6 +47,9 @@ struct Wide {
   LOCKSTEP_WIDE static void add(T* out, const T* a, const T* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
   }
+  LOCKSTEP_WIDE static void divide(T* values, T divisor, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+  }
   LOCKSTEP_WIDE static void add_to_both(T* out0, T* out1, const T* a, const T* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       const T sum = a[i] + b[i];
@@ -48,8 +57,12 @@ struct Wide {
       out1[i] = sum;
     }
   }
-  LOCKSTEP_WIDE static void divide(T* values, T divisor, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) values[i] /= divisor;
+  LOCKSTEP_WIDE static void average_to_both(T* out0, T* out1, const T* a, const T* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T average = (a[i] + b[i]) / 2;
+      out0[i] = average;
+      out1[i] = average;
+    }
   }
 };
 
@@ -77,17 +90,18 @@ T* fold_block(std::span<const void* const> inputs, std::int64_t begin, std::int6
 template <typename T, typename Kernel>
 void sum_range(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end,
                int divisor) {
-  if (inputs.size() == 2 && outputs.size() == 2 && divisor == 1) {
-    const T* a = static_cast<const T*>(inputs[0]) + begin;
-    const T* b = static_cast<const T*>(inputs[1]) + begin;
-    Kernel::add_to_both(static_cast<T*>(outputs[0]) + begin, static_cast<T*>(outputs[1]) + begin, a, b, end - begin);
+  if (!std::is_floating_point_v<T>) divisor = 1;
+  if (inputs.size() == 2 && outputs.size() == 2 && divisor <= 2) {
+    const auto share = divisor == 1 ? Kernel::add_to_both : Kernel::average_to_both;
+    share(static_cast<T*>(outputs[0]) + begin, static_cast<T*>(outputs[1]) + begin, static_cast<const T*>(inputs[0]) + begin,
+          static_cast<const T*>(inputs[1]) + begin, end - begin);
     return;
   }
   std::vector<T> scratch(static_cast<std::size_t>(kBlock) * ((inputs.size() + 1) / 2));
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const auto count = std::min(kBlock, end - at);
     T* sum = fold_block<T, Kernel>(inputs, at, count, scratch);
-    if (divisor != 1 && std::is_floating_point_v<T>) Kernel::divide(sum, static_cast<T>(divisor), count);
+    if (divisor != 1) Kernel::divide(sum, static_cast<T>(divisor), count);
     for (void* output : outputs) std::copy_n(sum, count, static_cast<T*>(output) + at);
   }
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lockstep/base/log.h"
+#include "lockstep/device/tensor_allocator.h"
 
 namespace lockstep {
 
@@ -20,6 +21,7 @@ void keep_freed_memory() {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     mallopt(M_TOP_PAD, 64 << 20);
+    allocate_tensors_with_malloc();
     log_info("glibc keeps freed tensor memory (MirroredOptions::freed_memory or LOCKSTEP_MALLOC=system to change)");
   });
 }
