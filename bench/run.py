@@ -29,7 +29,7 @@ def parse():
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections: " + ",".join(SECTIONS))
     parser.add_argument("--rounds", type=int, default=0, help="samples of each figure, at least 5")
     parser.add_argument("--window", type=float, default=0, help="seconds of training a sample")
-    parser.add_argument("--lockstep-args", default="", help="for train_bench in its Lockstep modes, such as --loss=mean")
+    parser.add_argument("--lockstep-args", default="", help="for train_bench in its Lockstep modes, such as --loss=average")
     parser.add_argument("--patience", type=float, default=60,
                         help="seconds to spend on waiting for a quiet machine and on trying again (default 60)")
     arguments = parser.parse_args()

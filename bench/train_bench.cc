@@ -7,8 +7,8 @@
 //   quit
 //
 // Between commands every thread is blocked. Other options: --replicas=2, --part=K (independent: which part of the data),
-// --bucket_bytes=N, --channels_last, --loss=average|mean (lockstep: compute_average_loss and summed gradients, or each
-// replica's mean and averaged gradients); --seconds=S runs one window without reading standard input.
+// --bucket_bytes=N, --channels_last, --loss=mean|average (lockstep: each replica's mean and averaged gradients, as all
+// peers do, or compute_average_loss and summed gradients); --seconds=S runs one window without reading standard input.
 
 #include <sys/resource.h>
 

@@ -19,7 +19,7 @@ struct TrainOptions {
   bool is_channels_last = false;
   // lockstep: every replica takes the mean loss of its own examples, and gradients are averaged, as in DDP. Otherwise the
   // loss is compute_average_loss over the global batch, and gradients are summed.
-  bool has_mean_loss = false;
+  bool has_mean_loss = true;
 };
 
 // What one window of training did.
