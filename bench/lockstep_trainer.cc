@@ -78,7 +78,10 @@ class LockstepTrainer final : public Trainer {
 
   std::int64_t bucket_bytes() const override {
     std::int64_t bytes = 0;
-    for (const auto& parameter : model_->parameters()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+    for (const auto& parameter : model_->parameters()) {
+      const auto size = static_cast<std::int64_t>(parameter.nbytes());
+      if (size < ls::kSummedInPlaceBytes) bytes += size;
+    }
     return bytes * strategy_.num_replicas_in_sync();
   }
 

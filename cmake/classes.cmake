@@ -21,7 +21,7 @@ target_compile_options(lockstep_torch_options INTERFACE ${torch_flags})
 target_link_libraries(lockstep_torch_options INTERFACE ${TORCH_LIBRARIES})
 target_include_directories(lockstep_torch_options SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 
-# lockstep_class_files(<out-a> <out-b> <out-c> <files...>): sorts files by what they include, directly or through ours.
+# lockstep_source_class(<file> <out>): the class of a file, by what it includes, directly or through ours.
 # A file says its class by its includes alone: <torch/...> is C, <ATen/...> or <c10/...> is B, neither is A.
 function(lockstep_source_class file out)
   set(queue ${file})

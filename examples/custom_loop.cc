@@ -43,6 +43,8 @@ int main() {
 
   for (int epoch = 1; epoch <= 3; ++epoch) {
     for (auto batch : train) {
+      int64_t rows = 0;  // of all replicas: the last batch is smaller
+      for (const auto& part : batch) rows += part[1].size(0);
       strategy.run([&](torch::Tensor x, torch::Tensor y) {
         // [accumulate]
         // Two half batches, one step: only the last backward() starts the sums over the replicas.
@@ -50,7 +52,7 @@ int main() {
         const auto loss_of = [&](torch::Tensor inputs, torch::Tensor labels) {
           auto logits = model->forward(inputs);
           train_accuracy.update(logits.detach(), labels);
-          return ls::compute_average_loss(torch::nll_loss(torch::log_softmax(logits, 1), labels, {}, torch::Reduction::None), 128);
+          return ls::compute_average_loss(torch::nll_loss(torch::log_softmax(logits, 1), labels, {}, torch::Reduction::None), rows);
         };
         {
           const auto no_sync = optimizer.no_sync();

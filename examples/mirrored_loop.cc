@@ -4,7 +4,7 @@ namespace ls = lockstep;
 int main() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});  // without names: every GPU, else the CPU
   const int64_t global_batch = 64 * strategy.num_replicas_in_sync();
-  auto dataset = ls::data::fashion_mnist("train").shuffle(60'000).batch(global_batch);
+  auto dataset = ls::data::fashion_mnist("train").shuffle(60'000).batch(global_batch, /*drop_remainder=*/true);
   auto distributed = strategy.experimental_distribute_dataset(dataset);
 
   auto scope = strategy.scope();

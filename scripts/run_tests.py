@@ -27,7 +27,7 @@ def run_one(test, folder):
         command += ["--gtest_output=xml:" + report, "--gtest_brief=1"]
     try:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=test["timeout"], text=True, errors="replace")
+                              timeout=test["timeout"], text=True, errors="replace", cwd=folder)
         output, code = done.stdout, done.returncode
     except FileNotFoundError as missing:
         return 0, 1, f"{missing}: it was not built\n"
@@ -53,7 +53,8 @@ def main():
     parser.add_argument("--label")
     parser.add_argument("--only")
     arguments = parser.parse_args()
-    with open(os.path.join(arguments.folder, "tests.json")) as file:
+    folder = os.path.abspath(arguments.folder)
+    with open(os.path.join(folder, "tests.json")) as file:
         tests = json.load(file)
     if arguments.label:
         tests = [t for t in tests if arguments.label in t["labels"]]
@@ -62,7 +63,7 @@ def main():
     passed = failed = 0
     for test in tests:
         start = time.time()
-        good, bad, text = run_one(test, arguments.folder)
+        good, bad, text = run_one(test, folder)
         passed += good
         failed += bad
         print(f"{'FAILED' if bad else 'ok':6} {test['name']:32} {good:4} passed {bad:3} failed  {time.time() - start:6.1f} s",

@@ -31,8 +31,12 @@ std::string describe(const std::exception_ptr& error) noexcept {
 }
 
 void FirstError::capture(const std::string& who) noexcept {
-  const auto error = std::current_exception();
-  Entry entry{error, str(who, ": ", describe(error)), is_consequence(error)};
+  Entry entry{std::current_exception(), {}, false};
+  try {
+    entry.is_consequence = is_consequence(entry.error);
+    entry.text = str(who, ": ", describe(entry.error));
+  } catch (...) {  // no memory for its text: the error itself is what matters
+  }
   const std::lock_guard lock(mu_);
   entries_.push_back(std::move(entry));
 }

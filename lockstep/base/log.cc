@@ -53,9 +53,10 @@ void log(LogLevel level, const std::string& message) noexcept {
 }
 
 void log_once(LogLevel level, const std::string& message) noexcept {
-  {
+  try {
     const std::lock_guard lock(logger().mu);
     if (level < logger().threshold || !logger().said.insert(message).second) return;
+  } catch (...) {  // no memory to remember it: better said twice than not at all
   }
   log(level, message);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <sstream>
 #include <string>
 
@@ -11,6 +13,12 @@ std::string str(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();
+}
+
+// ASCII letters in upper case.
+inline std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
 }
 
 // The parts with `separator` between them: join(", ", {"a", "b"}) == "a, b".

@@ -53,7 +53,7 @@ void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
   const auto [begin, end] = chunk_of(mine.numel(), static_cast<std::int64_t>(mine.element_size()), static_cast<int>(replica),
                                      static_cast<int>(size_));
   for (std::size_t r = 0; r < size_; ++r) progress_[r].fences[bucket].block();
-  tree_sum_tensors(tensors, tensors, begin, end, divisor_);
+  tree_sum_tensors(tensors, tensors, {begin, end, divisor_});
 }
 
 void BucketExchange::finish(std::size_t replica) {

@@ -1,20 +1,20 @@
 #include "lockstep/collective/communication_options.h"
 
-#include <algorithm>
-#include <cctype>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
 
 CommunicationImplementation parse_communication_implementation(const std::string& name) {
-  std::string upper = name;
-  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  if (upper == "AUTO") return CommunicationImplementation::kAuto;
-  if (upper == "RING") return CommunicationImplementation::kRing;
-  if (upper == "NCCL") return CommunicationImplementation::kNccl;
+  const auto word = upper(name);
+  if (word == "AUTO") return CommunicationImplementation::kAuto;
+  if (word == "RING") return CommunicationImplementation::kRing;
+  if (word == "NCCL") return CommunicationImplementation::kNccl;
   throw Error(ErrorCode::kInvalidArgument, str("'", name, "' is not a CommunicationImplementation; use AUTO, RING or NCCL"));
+}
+
+std::chrono::nanoseconds CommunicationOptions::timeout() const {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_seconds.value_or(0) * 1e9));
 }
 
 void CommunicationOptions::validate() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,9 @@ struct CommunicationOptions {
   // A collective that waits longer than this fails with kDeadlineExceeded, naming who is missing. Absent or 0: 30 minutes.
   std::optional<double> timeout_seconds = std::nullopt;
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
+
+  // timeout_seconds as a duration; 0 when it is absent.
+  std::chrono::nanoseconds timeout() const;
 
   // Throws kInvalidArgument when a field is out of range.
   void validate() const;

@@ -22,14 +22,23 @@ void IndexedSlices::validate() const {
                                                            " dimensions, values have ", values.dim(), "; they must be equal"));
 }
 
+void IndexedSlices::require_indices_below(std::int64_t rows, const std::string& what) const {
+  if (indices.numel() == 0) return;
+  const auto lowest = indices.min().item<std::int64_t>();
+  const auto highest = indices.max().item<std::int64_t>();
+  if (lowest >= 0 && highest < rows) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              lockstep::str(what, ": index ", lowest < 0 ? lowest : highest, " is outside the ", rows,
+                            " rows; indices must be in [0, ", rows, ")"));
+}
+
 at::Tensor to_dense(const IndexedSlices& slices) {
   slices.validate();
   if (slices.dense_shape.empty())
     throw Error(ErrorCode::kInvalidArgument, "IndexedSlices: dense_shape is not known; give it to make a dense tensor");
   auto dense = at::zeros(slices.dense_shape, slices.values.options());
   const auto indices = slices.indices.to(at::kLong);
-  if (indices.numel() > 0 && (indices.min().item<std::int64_t>() < 0 || indices.max().item<std::int64_t>() >= dense.size(0)))
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: an index is outside [0, ", dense.size(0), ")"));
+  slices.require_indices_below(dense.size(0), "IndexedSlices");
   return dense.index_add_(0, indices, slices.values);
 }
 

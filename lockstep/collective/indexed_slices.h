@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -16,6 +17,8 @@ struct IndexedSlices {
 
   // Throws kInvalidArgument naming what does not fit.
   void validate() const;
+  // Throws kInvalidArgument with the first index that is not in [0, rows). `what` begins the message.
+  void require_indices_below(std::int64_t rows, const std::string& what) const;
 };
 
 // The whole tensor, repeated rows added in order. Needs dense_shape.

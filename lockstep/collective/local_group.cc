@@ -135,7 +135,7 @@ class LocalHub::Member final : public Group {
       inputs.push_back(slot(r).inputs[k]);
       outputs.push_back(slot(r).outputs[k]);
     }
-    tree_sum_tensors(inputs, outputs, begin, end);
+    tree_sum_tensors(inputs, outputs, {begin, end});
   }
 
   LocalHub& hub_;

@@ -1,7 +1,5 @@
 #include "lockstep/collective/reduce_op.h"
 
-#include <algorithm>
-#include <cctype>
 #include <ostream>
 
 #include "lockstep/base/error.h"
@@ -10,10 +8,9 @@
 namespace lockstep {
 namespace {
 
-ReduceOp parse(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  if (name == "SUM") return ReduceOp::kSum;
-  if (name == "MEAN") return ReduceOp::kMean;
+ReduceOp parse(const std::string& name) {
+  if (upper(name) == "SUM") return ReduceOp::kSum;
+  if (upper(name) == "MEAN") return ReduceOp::kMean;
   throw Error(ErrorCode::kInvalidArgument, str("'", name, "' is not a ReduceOp; use SUM or MEAN"));
 }
 

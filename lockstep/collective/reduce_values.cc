@@ -7,7 +7,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/collective/tree_sum.h"
 
 namespace lockstep {
 namespace {
@@ -44,8 +43,9 @@ struct Addresses {
 };
 
 // A part of a dense tensor as a flat tensor over the same memory, whatever its strides.
-at::Tensor flat_part(const at::Tensor& tensor, std::int64_t begin, std::int64_t end) {
-  return at::empty({0}, tensor.options()).set_(tensor.storage(), tensor.storage_offset() + begin, {end - begin}, {1});
+at::Tensor flat_part(const at::Tensor& tensor, SumRange range) {
+  return at::empty({0}, tensor.options())
+      .set_(tensor.storage(), tensor.storage_offset() + range.begin, {range.end - range.begin}, {1});
 }
 
 std::string shape_text(const at::Tensor& value) { return lockstep::str(value.sizes(), " ", value.scalar_type()); }
@@ -67,31 +67,30 @@ void require_equal_values(std::span<const at::Tensor> values, const char* what) 
   if (const auto error = unequal_values_error(values, what)) throw *error;
 }
 
-void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end,
-                      int divisor) {
-  if (end <= begin) return;
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, SumRange range) {
+  if (range.end <= range.begin) return;
   const auto type = sum_type(inputs[0].scalar_type());
   if (type && all_on_cpu(inputs) && all_on_cpu(outputs)) {
     const Addresses from(inputs);
     const Addresses to(outputs);
-    tree_sum(*type, {const_cast<const void* const*>(from.all.data()), from.all.size()}, to.all, begin, end, divisor);
+    tree_sum(*type, {const_cast<const void* const*>(from.all.data()), from.all.size()}, to.all, range);
     return;
   }
   std::vector<at::Tensor> parts;
-  for (const auto& input : inputs) parts.push_back(flat_part(input, begin, end).to(inputs[0].device()));
+  for (const auto& input : inputs) parts.push_back(flat_part(input, range).to(inputs[0].device()));
   auto sum = tree_fold(std::move(parts), [](const at::Tensor& a, const at::Tensor& b) { return a + b; });
-  if (divisor != 1 && sum.is_floating_point()) sum = sum / divisor;
-  for (auto& output : outputs) flat_part(output, begin, end).copy_(sum);
+  if (range.divisor != 1 && sum.is_floating_point()) sum = sum / range.divisor;
+  for (auto& output : outputs) flat_part(output, range).copy_(sum);
 }
 
 at::Tensor sum_values(std::span<const at::Tensor> values) {
-  if (values.empty()) throw Error(ErrorCode::kInvalidArgument, "reduce: there is no value to reduce");
+  if (values.empty()) throw Error(ErrorCode::kInvalidArgument, "reduce: there is no value to reduce; give one for each replica");
   require_equal_values(values, "reduce");
   if (values.size() == 1) return values[0];
   std::vector<at::Tensor> inputs;
   for (const auto& value : values) inputs.push_back(value.detach().contiguous());
   std::array<at::Tensor, 1> sum = {at::empty_like(inputs[0])};
-  tree_sum_tensors(inputs, sum, 0, sum[0].numel());
+  tree_sum_tensors(inputs, sum, {0, sum[0].numel()});
   return sum[0];
 }
 

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/collective/reduce_op.h"
+#include "lockstep/collective/tree_sum.h"
 #include "lockstep/fwd.h"
 
 // Reductions of values that are all at hand, on the calling thread, in the canonical order.
@@ -31,9 +32,8 @@ std::optional<Error> unequal_values_error(std::span<const at::Tensor> values, co
 // Throws it.
 void require_equal_values(std::span<const at::Tensor> values, const char* what);
 
-// outputs[k] = the sum of inputs, elements [begin, end) only, for dense tensors of one dtype and equal memory order.
-// Outputs on other devices are copied to. Sums of floating-point numbers are divided by `divisor`.
-void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, std::int64_t begin, std::int64_t end,
-                      int divisor = 1);
+// outputs[k] = the sum of inputs, elements of the range only, for dense tensors of one dtype and equal memory order.
+// Outputs on other devices are copied to.
+void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs, SumRange range);
 
 }  // namespace lockstep

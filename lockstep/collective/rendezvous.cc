@@ -9,9 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::minutes kDefaultTimeout(30);
-constexpr std::chrono::seconds kWarnEvery(30);
-
 thread_local std::chrono::nanoseconds t_timeout(0);
 
 }  // namespace
@@ -73,7 +70,7 @@ void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
     const double seconds = std::chrono::duration<double>(Deadline::Clock::now() - start).count();
     const auto message = str(who_, " ", rank, " has waited ", seconds, " s at '", name, "' for ", missing(name));
     if (Deadline::Clock::now() - start >= timeout) {
-      break_with(ErrorCode::kDeadlineExceeded, message);
+      break_with(ErrorCode::kDeadlineExceeded, str(message, "; CommunicationOptions::timeout_seconds sets the limit"));
       return;
     }
     log_warning(message);
@@ -83,7 +80,11 @@ void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
 void Rendezvous::leave(int rank) noexcept {
   places_[static_cast<std::size_t>(rank)].has_left.store(true, std::memory_order_relaxed);
   left_.fetch_add(1, std::memory_order_seq_cst);
-  if (arrived_.load(std::memory_order_seq_cst) > 0 && !is_broken()) fail_on_mismatch();
+  if (arrived_.load(std::memory_order_seq_cst) > 0 && !is_broken()) try {
+      fail_on_mismatch();
+    } catch (...) {  // no memory to say who is where
+      break_with(ErrorCode::kFailedPrecondition, {});
+    }
 }
 
 void Rendezvous::fail_on_mismatch() {
@@ -95,9 +96,10 @@ void Rendezvous::fail_on_mismatch() {
 void Rendezvous::abort(const std::string& reason) noexcept { break_with(ErrorCode::kAborted, reason); }
 
 void Rendezvous::break_with(ErrorCode code, const std::string& message) noexcept {
-  {
+  try {
     const std::lock_guard lock(mu_);
     if (!failure_) failure_.emplace(code, message);
+  } catch (...) {  // no memory for the text: throw_broken() has one
   }
   broken_.store(true, std::memory_order_release);
   generation_.advance();
@@ -106,6 +108,7 @@ void Rendezvous::break_with(ErrorCode code, const std::string& message) noexcept
 void Rendezvous::throw_broken(int rank) {
   places_[static_cast<std::size_t>(rank)].point.store(nullptr, std::memory_order_relaxed);
   const std::lock_guard lock(mu_);
+  if (!failure_) throw Error(ErrorCode::kAborted, "another participant failed");
   throw *failure_;
 }
 

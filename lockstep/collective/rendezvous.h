@@ -14,6 +14,10 @@
 
 namespace lockstep {
 
+// How long anything waits for the others when nothing else is said, and how often it says so meanwhile.
+inline constexpr std::chrono::minutes kDefaultTimeout(30);
+inline constexpr std::chrono::seconds kWarnEvery(30);
+
 // A meeting point of the threads of one process.
 //
 // Note [meeting points]

@@ -11,6 +11,7 @@ namespace {
 constexpr std::int64_t kBlock = 1024;
 
 #if defined(__x86_64__)
+// The library is built for any x86-64; these loops are compiled a second time for processors with 256-bit registers.
 #define LOCKSTEP_WIDE __attribute__((target("avx2"), optimize("O3")))
 bool has_wide() { return __builtin_cpu_supports("avx2"); }
 #else
@@ -88,42 +89,41 @@ T* fold_block(std::span<const void* const> inputs, std::int64_t begin, std::int6
 }
 
 template <typename T, typename Kernel>
-void sum_range(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end,
-               int divisor) {
-  if (!std::is_floating_point_v<T>) divisor = 1;
+void sum_range(std::span<const void* const> inputs, std::span<void* const> outputs, SumRange range) {
+  const int divisor = std::is_floating_point_v<T> ? range.divisor : 1;
+  const auto count = range.end - range.begin;
+  const auto input = [&](std::size_t r) { return static_cast<const T*>(inputs[r]) + range.begin; };
+  const auto output = [&](std::size_t k) { return static_cast<T*>(outputs[k]) + range.begin; };
   if (inputs.size() == 2 && outputs.size() == 2 && divisor <= 2) {
     const auto share = divisor == 1 ? Kernel::add_to_both : Kernel::average_to_both;
-    share(static_cast<T*>(outputs[0]) + begin, static_cast<T*>(outputs[1]) + begin, static_cast<const T*>(inputs[0]) + begin,
-          static_cast<const T*>(inputs[1]) + begin, end - begin);
+    share(output(0), output(1), input(0), input(1), count);
     return;
   }
   std::vector<T> scratch(static_cast<std::size_t>(kBlock) * ((inputs.size() + 1) / 2));
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const auto count = std::min(kBlock, end - at);
-    T* sum = fold_block<T, Kernel>(inputs, at, count, scratch);
-    if (divisor != 1) Kernel::divide(sum, static_cast<T>(divisor), count);
-    for (void* output : outputs) std::copy_n(sum, count, static_cast<T*>(output) + at);
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const auto size = std::min(kBlock, count - at);
+    T* sum = fold_block<T, Kernel>(inputs, range.begin + at, size, scratch);
+    if (divisor != 1) Kernel::divide(sum, static_cast<T>(divisor), size);
+    for (std::size_t k = 0; k < outputs.size(); ++k) std::copy_n(sum, size, output(k) + at);
   }
 }
 
 template <typename T>
-void sum_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin, std::int64_t end,
-               int divisor) {
-  if (has_wide()) sum_range<T, Wide<T>>(inputs, outputs, begin, end, divisor);
-  else sum_range<T, Narrow<T>>(inputs, outputs, begin, end, divisor);
+void sum_typed(std::span<const void* const> inputs, std::span<void* const> outputs, SumRange range) {
+  if (has_wide()) sum_range<T, Wide<T>>(inputs, outputs, range);
+  else sum_range<T, Narrow<T>>(inputs, outputs, range);
 }
 
 }  // namespace
 
-void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin,
-              std::int64_t end, int divisor) {
-  if (end <= begin || inputs.empty()) return;
+void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, SumRange range) {
+  if (range.end <= range.begin || inputs.empty()) return;
   // Unsigned: integer sums wrap around, as LibTorch's do.
   switch (type) {
-    case SumType::kFloat: return sum_typed<float>(inputs, outputs, begin, end, divisor);
-    case SumType::kDouble: return sum_typed<double>(inputs, outputs, begin, end, divisor);
-    case SumType::kInt64: return sum_typed<std::uint64_t>(inputs, outputs, begin, end, divisor);
-    case SumType::kInt32: return sum_typed<std::uint32_t>(inputs, outputs, begin, end, divisor);
+    case SumType::kFloat: return sum_typed<float>(inputs, outputs, range);
+    case SumType::kDouble: return sum_typed<double>(inputs, outputs, range);
+    case SumType::kInt64: return sum_typed<std::uint64_t>(inputs, outputs, range);
+    case SumType::kInt32: return sum_typed<std::uint32_t>(inputs, outputs, range);
   }
 }
 

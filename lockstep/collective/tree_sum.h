@@ -7,12 +7,17 @@ namespace lockstep {
 
 enum class SumType { kFloat, kDouble, kInt64, kInt32 };
 
-// outputs[k][i] = the sum over all inputs[r][i], for begin <= i < end and every k, in the canonical order:
+// Which elements to sum, and by what to divide their sums (integers: by nothing).
+struct SumRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  int divisor = 1;
+};
+
+// outputs[k][i] = the sum over all inputs[r][i], for every i of the range and every k, in the canonical order:
 // neighbours are added first, then neighbouring sums, ((r0+r1)+(r2+r3))+..., whatever the number of inputs.
-// An output may be one of the inputs. Addresses are of the first element; `begin` and `end` count elements.
-// Sums of floating-point numbers are divided by `divisor`.
-void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, std::int64_t begin,
-              std::int64_t end, int divisor = 1);
+// An output may be one of the inputs. Addresses are of the first element, whatever the range.
+void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, SumRange range);
 
 // The same over any type that can be added: `add(a, b)` combines two neighbours. Consumes `values`.
 template <typename Values, typename Add>

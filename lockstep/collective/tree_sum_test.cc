@@ -32,7 +32,7 @@ TEST(TreeSum, FollowsTheCanonicalOrderForAnyNumberOfInputs) {
     std::vector<const void*> inputs;
     for (const auto& row : data) inputs.push_back(row.data());
     const std::vector<void*> outputs = {first.data(), second.data()};
-    tree_sum(SumType::kFloat, inputs, outputs, 10, kCount - 10);
+    tree_sum(SumType::kFloat, inputs, outputs, {10, kCount - 10});
     EXPECT_EQ(first, second);
     for (std::int64_t i = 0; i < kCount; ++i) {
       std::vector<float> column;
@@ -52,7 +52,7 @@ TEST(TreeSum, AnOutputMayBeAnInput) {
       inputs.push_back(row.data());
       outputs.push_back(row.data());
     }
-    tree_sum(SumType::kInt64, inputs, outputs, 0, 100);
+    tree_sum(SumType::kInt64, inputs, outputs, {0, 100});
     for (const auto& row : data) EXPECT_EQ(row, std::vector<std::int64_t>(100, static_cast<std::int64_t>(size)));
   }
 }

@@ -60,7 +60,7 @@ class CopiedSteps final : public Stream<Step> {
 class AheadSteps final : public Stream<Step> {
  public:
   AheadSteps(StepStream steps, int ahead)
-      : ahead_("ls:feed", static_cast<std::size_t>(ahead),
+      : ahead_("lockstep:feed", static_cast<std::size_t>(ahead),
                [steps = std::shared_ptr(std::move(steps))](Step& out) { return steps->next(out); }) {}
   bool next(Step& out) override { return ahead_.take(out); }
 

@@ -11,7 +11,7 @@ namespace lockstep::data::internal {
 // Puts every replica's part on its device, `ahead` steps before they are asked for.
 //
 // Note [device feed]
-// 1. A thread ("ls:feed") runs the pipeline, copies the parts into page-locked memory and queues their transfer on a
+// 1. A thread ("lockstep:feed") runs the pipeline, copies the parts into page-locked memory and queues their transfer on a
 //    stream of its own, so that neither the pipeline nor the transfer holds up the step that computes.
 // 2. It records a fence per device. hand_over() makes the caller's stream wait for it, and tells the allocator that this
 //    stream uses the memory now.

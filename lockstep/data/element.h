@@ -38,7 +38,7 @@ struct Component {
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
 // One element of a dataset: an ordered list of components. Copying copies references, as with tensors.
-// Names may contain dots for nesting: the peer's {"a": x, "b": {"c": y}} has the components "a" and "b.c".
+// Names may contain dots for nesting: TensorFlow's {"a": x, "b": {"c": y}} has the components "a" and "b.c".
 class Element {
  public:
   Element() = default;
@@ -95,7 +95,7 @@ std::string name_component(const Element& element, std::size_t position);
 // "[64, 1, 28, 28]".
 std::string name_sizes(const std::vector<std::int64_t>& sizes);
 
-// The dtype as the peer writes it ("float32"), or "string".
+// The dtype as TensorFlow writes it ("float32"), or "string".
 std::string name_dtype(const Component& component);
 
 }  // namespace lockstep::data

@@ -39,7 +39,7 @@ void validate_for_distribute_from_function(const InputOptions& options) {
 std::int64_t InputContext::get_per_replica_batch_size(std::int64_t global_batch_size) const {
   if (global_batch_size % num_replicas_in_sync != 0)
     throw Error(ErrorCode::kInvalidArgument, str("the global batch size ", global_batch_size, " is not divisible by the ",
-                                                 num_replicas_in_sync, " replicas in sync"));
+                                                 num_replicas_in_sync, " replicas in sync; choose a multiple of it"));
   return global_batch_size / num_replicas_in_sync;
 }
 

@@ -15,7 +15,7 @@ namespace {
 class PrefetchStream final : public Stream<Element> {
  public:
   PrefetchStream(std::unique_ptr<Stream<Element>> input, std::size_t count)
-      : ahead_("ls:prefetch", count, [input = std::shared_ptr(std::move(input))](Element& out) { return input->next(out); }) {}
+      : ahead_("lockstep:pre", count, [input = std::shared_ptr(std::move(input))](Element& out) { return input->next(out); }) {}
   bool next(Element& out) override { return ahead_.take(out); }
 
  private:

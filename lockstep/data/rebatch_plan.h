@@ -10,7 +10,7 @@ namespace lockstep {
 // `rows` in `parts` contiguous parts that differ by at most one, larger ones first: 4 over 3 is 2, 1, 1.
 std::vector<std::int64_t> balanced_parts(std::int64_t rows, std::int64_t parts);
 
-// The peer's older split: parts of ceil(rows / parts) until the rows are used up: 4 over 3 is 2, 2, 0.
+// TensorFlow's older split: parts of ceil(rows / parts) until the rows are used up: 4 over 3 is 2, 2, 0.
 std::vector<std::int64_t> ceiling_parts(std::int64_t rows, std::int64_t parts);
 
 // The cyclic list of sub-batch sizes that worker `worker` of `workers` cuts its stream into, such that in every step

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/mix.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::data::internal {
@@ -198,14 +199,6 @@ class ShuffleStream final : public Stream<Item> {
   Dice dice_;
   std::vector<Item> buffer_;
 };
-
-// Neighbouring seeds and passes give unrelated orders (the finalizer of splitmix64).
-std::uint64_t mix(std::uint64_t seed, std::uint64_t pass) {
-  std::uint64_t z = seed + 0x9e3779b97f4a7c15ULL * (pass + 1);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
 
 class ShuffleNode final : public ReorderNode<ShuffleNode> {
  public:

@@ -63,7 +63,7 @@ std::vector<std::int64_t> longest_sizes(const std::vector<Element>& elements, st
     if (sizes.size() != longest.size())
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str("padded_batch: the elements differ in rank in ", name_component(elements[0], position), ": ",
-                                name_sizes(longest), " and ", name_sizes(sizes)));
+                                name_sizes(longest), " and ", name_sizes(sizes), "; all must have as many dimensions"));
     for (std::size_t d = 0; d < sizes.size(); ++d) longest[d] = std::max(longest[d], sizes[d]);
   }
   return longest;
@@ -76,7 +76,7 @@ Component stack_padded_component(const std::vector<Element>& elements, std::size
       std::ranges::any_of(elements, [&](const Element& element) { return element.components()[position].sizes() != longest; });
   if (!needs_padding) return stack_component(elements, position);
   if (first.is_bytes())
-    throw Error(ErrorCode::kUnimplemented, "padded_batch: byte strings of different shapes cannot be padded");
+    throw Error(ErrorCode::kUnimplemented, "padded_batch: byte strings of different shapes cannot be padded; give them one shape with map()");
   auto padded = at::zeros(with_rows(static_cast<std::int64_t>(elements.size()), longest), first.tensor().options());
   for (std::size_t row = 0; row < elements.size(); ++row) {
     const auto& from = elements[row].components()[position].tensor();
@@ -99,7 +99,8 @@ Component join_component(const std::vector<Element>& batches, std::size_t positi
       throw Error(
           ErrorCode::kInvalidArgument,
           lockstep::str("rows of different shape cannot be joined into one batch: ", name_component(batches[0], position),
-                        " is ", name_sizes(first.sizes()), " and then ", name_sizes(batch.components()[position].sizes())));
+                        " is ", name_sizes(first.sizes()), " and then ", name_sizes(batch.components()[position].sizes()),
+                        "; only the number of rows may differ"));
   }
   if (first.is_bytes()) {
     expected[0] = rows;
@@ -128,7 +129,8 @@ Element combine(const std::vector<Element>& elements, const char* what, Combine 
 void require_same_structure(const Element& first, const Element& other, const char* what) {
   if (first.size() != other.size())
     throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str(what, ": elements with ", first.size(), " and with ", other.size(), " components"));
+                lockstep::str(what, ": elements with ", first.size(), " and with ", other.size(),
+                              " components; all elements must have the same components"));
   for (std::size_t c = 0; c < first.size(); ++c) {
     const auto& a = first.components()[c];
     const auto& b = other.components()[c];
@@ -137,12 +139,12 @@ void require_same_structure(const Element& first, const Element& other, const ch
     if (a.name == b.name && is_same_kind) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str(what, ": the elements differ in ", name_component(first, c), ": ", name_dtype(a), " '", a.name,
-                              "' and ", name_dtype(b), " '", b.name, "'"));
+                              "' and ", name_dtype(b), " '", b.name, "'; all elements must have the same components"));
   }
 }
 
 std::int64_t count_rows(const Element& batch) {
-  if (batch.empty()) throw Error(ErrorCode::kInvalidArgument, "an element without components cannot be split");
+  if (batch.empty()) throw Error(ErrorCode::kInvalidArgument, "an element without components cannot be split; give it at least one tensor");
   std::int64_t rows = 0;
   for (std::size_t c = 0; c < batch.size(); ++c) {
     const auto sizes = batch.components()[c].sizes();
@@ -155,7 +157,8 @@ std::int64_t count_rows(const Element& batch) {
     if (sizes[0] != rows)
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str("the components of a batch differ in their number of rows: ", name_component(batch, 0), " has ",
-                                rows, ", ", name_component(batch, c), " has ", sizes[0]));
+                                rows, ", ", name_component(batch, c), " has ", sizes[0],
+                                "; all must have equally many (the first dimension is the batch)"));
   }
   return rows;
 }

@@ -25,7 +25,8 @@ Element join_rows(const std::vector<Element>& batches);
 // The elements as rows of a new batch. Throws kInvalidArgument naming the component and both shapes when they differ.
 Element stack_rows(const std::vector<Element>& elements);
 
-// The same, where shorter elements are filled up with zeros (byte strings: with empty ones) to the longest of the batch.
+// The same, where shorter elements are filled up with zeros to the longest of the batch. Throws kUnimplemented for byte
+// strings of different shapes, kInvalidArgument when the numbers of dimensions differ.
 Element stack_padded_rows(const std::vector<Element>& elements);
 
 // Throws kInvalidArgument unless both have the same number of components, names and dtypes. `what` begins the message.

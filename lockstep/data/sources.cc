@@ -228,7 +228,7 @@ void require_components(const Element& element, const char* what) {
   for (std::size_t c = 0; c < element.size(); ++c)
     if (!element.components()[c].is_bytes() && !element[c].defined())
       throw Error(ErrorCode::kInvalidArgument,
-                  lockstep::str(what, ": ", name_component(element, c), " is an undefined tensor"));
+                  lockstep::str(what, ": ", name_component(element, c), " is an undefined tensor; give it a value"));
 }
 
 }  // namespace

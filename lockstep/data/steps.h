@@ -25,7 +25,7 @@ using StepStream = std::unique_ptr<Stream<Step>>;
 enum class SplitRule {
   kWhole,     // one replica: as it is
   kBalanced,  // each batch cut evenly, larger parts first
-  kCeiling,   // each batch cut by the peer's older rule
+  kCeiling,   // each batch cut by TensorFlow's older rule
   kRebatch,   // rows joined across batches
 };
 

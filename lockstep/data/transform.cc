@@ -33,7 +33,7 @@ class MapNode final : public UnaryNode {
 
   ElementStream open() const override { return std::make_unique<MapStream>(input().open(), fn_); }
   std::int64_t cardinality() const override { return input().cardinality(); }
-  // The peer traces the function to know the shapes. We take it that equal shapes stay equal, and that the rows of a
+  // TensorFlow traces the function to know the shapes. We take it that equal shapes stay equal, and that the rows of a
   // batch of fixed size stay rows; everything else is found out when elements arrive.
   StaticShape static_shape() const override {
     const auto before = input().static_shape();
@@ -237,7 +237,7 @@ NodePtr make_concatenate(NodePtr first, NodePtr second) {
 }
 
 NodePtr make_zip(std::vector<NodePtr> inputs) {
-  if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, "zip: no dataset was given");
+  if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, "zip: no dataset was given; give at least one");
   return std::make_shared<ZipNode>(std::move(inputs));
 }
 

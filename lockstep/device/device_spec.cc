@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <string_view>
 #include <vector>
@@ -14,11 +13,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 5> kShortTypes = {"CPU", "GPU", "TPU", "XLA_CPU", "XLA_GPU"};
-
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts(1);

@@ -6,6 +6,8 @@
 #include <array>
 #include <mutex>
 
+#include "lockstep/base/mix.h"
+
 namespace lockstep::internal {
 namespace {
 
@@ -109,12 +111,8 @@ GeneratorScope::GeneratorScope(at::Generator* generator) : previous_(t_generator
 GeneratorScope::~GeneratorScope() { t_generator = previous_; }
 
 void seed_generator(at::Generator& generator, std::uint64_t seed, int replica) {
-  // Far apart for neighbouring replicas and seeds (the finaliser of splitmix64).
-  std::uint64_t mixed = seed + 0x9e3779b97f4a7c15ULL * (static_cast<std::uint64_t>(replica) + 1);
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebULL;
   const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(mixed ^ (mixed >> 31));
+  generator.set_current_seed(mix(seed, static_cast<std::uint64_t>(replica)));
 }
 
 at::Generator make_generator(c10::Device device, std::uint64_t seed, int replica) {

@@ -15,11 +15,6 @@ namespace {
 
 bool needs_gradient(const at::Tensor& value) { return c10::GradMode::is_enabled() && value.requires_grad(); }
 
-// 0: as the strategy has it.
-std::chrono::nanoseconds timeout_of(const CommunicationOptions& options) {
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(options.timeout_seconds.value_or(0) * 1e9));
-}
-
 struct DefaultReplicas {
   DefaultReplicas() : replicas(nullptr, {find_logical_device("CPU:0")}, {}), context(replicas, 0) {}
   ReplicaSet replicas;
@@ -108,7 +103,7 @@ void ReplicaContext::require_current(const char* what) const {
 void ReplicaContext::require_same_structure(const char* what, const internal::LeafList& leaves,
                                             const CommunicationOptions& options) {
   options.validate();
-  const Rendezvous::TimeoutScope timeout(timeout_of(options));
+  const Rendezvous::TimeoutScope timeout(options.timeout());
   if (leaves.branches.empty() || &replicas_ == &internal::default_replicas()) return;
   const auto all = replicas_.group(local_replica_id_).all_gather(at::scalar_tensor(leaves.structure(), at::kLong));
   for (std::size_t r = 1; r < all.size(); ++r)
@@ -124,7 +119,7 @@ void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor
   if (&replicas_ == &internal::default_replicas()) return;
   Group& group = replicas_.group(local_replica_id_);
   const auto all = replicas_.options().communication.merged_with(options);
-  const Rendezvous::TimeoutScope timeout(timeout_of(options));
+  const Rendezvous::TimeoutScope timeout(options.timeout());
   std::vector<at::Tensor> inputs;
   std::vector<std::int64_t> bytes;
   for (const at::Tensor* leaf : dense) {
@@ -151,7 +146,8 @@ void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
     throw Error(ErrorCode::kInvalidArgument,
                 "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
   if (!value.is_non_overlapping_and_dense())
-    throw Error(ErrorCode::kInvalidArgument, "all_reduce_: the value is not dense in memory; pass value.contiguous()");
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("all_reduce_: the value has shape ", value.sizes(), " and strides ",
+                                                           value.strides(), ", with gaps or overlaps; pass value.contiguous()"));
   if (op == ReduceOp::kMean && at::isIntegralType(value.scalar_type(), /*includeBool=*/true))
     throw Error(ErrorCode::kInvalidArgument,
                 "all_reduce_: a mean of integers is float64 and cannot be put in place; use all_reduce, or SUM");
@@ -162,7 +158,7 @@ void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
 
 at::Tensor ReplicaContext::all_gather_leaf(const at::Tensor& value, std::int64_t axis, const CommunicationOptions& options) {
   options.validate();
-  const Rendezvous::TimeoutScope timeout(timeout_of(options));
+  const Rendezvous::TimeoutScope timeout(options.timeout());
   if (&replicas_ == &internal::default_replicas()) return value;
   return internal::differentiable_all_gather(replicas_.group(local_replica_id_), value, axis);
 }

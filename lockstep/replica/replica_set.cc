@@ -25,7 +25,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::hours kIdleWait(1);
-constexpr std::chrono::seconds kWarnEvery(30);
 
 // Where the replicas of one run() meet. A run() inside merge_call has a level of its own, so that neither its meetings
 // nor its failure touch those of the run() around it.
@@ -179,7 +178,7 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
   }
   for (int replica = 1; replica < size; ++replica) {
     threads.push_back(start_thread(str("lockstep:r", replica), [this, replica](const std::stop_token&) {
-      // In this order: the first read of a thread overwrites its value with the process's default (PROBES).
+      // In this order: the first read of a thread overwrites its value with the process's default (ARCHITECTURE.md, Traps).
       at::get_num_threads();
       at::set_num_threads(threads_each);
       serve(replica, [this] { return is_stopping.load(std::memory_order_acquire); });
@@ -234,9 +233,7 @@ void ReplicaSet::State::execute_body(int replica, Job& job) {
 }
 
 Level& ReplicaSet::State::enter_level() {
-  const double timeout = options.communication.timeout_seconds.value_or(0);
-  if (depth == levels.size())
-    levels.push_back(std::make_unique<Level>(size, std::chrono::nanoseconds(static_cast<std::int64_t>(timeout * 1e9))));
+  if (depth == levels.size()) levels.push_back(std::make_unique<Level>(size, options.communication.timeout()));
   return *levels[depth++];
 }
 
@@ -254,11 +251,12 @@ void ReplicaSet::State::wait_for_all(Job& job) {
 }
 
 void ReplicaSet::State::take_turn() {
-  const double timeout = options.communication.timeout_seconds.value_or(0);
-  const std::chrono::duration<double> limit(timeout > 0 ? timeout : 1800.0);
-  if (!turn.take(Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(limit))))
+  const auto timeout = options.communication.timeout();
+  const auto limit = timeout.count() > 0 ? timeout : std::chrono::nanoseconds(kDefaultTimeout);
+  if (!turn.take(Deadline::after(limit)))
     throw Error(ErrorCode::kDeadlineExceeded, str("run: another thread's run() of this strategy has not ended in ",
-                                                  limit.count(), " s; one strategy runs one function at a time"));
+                                                  std::chrono::duration<double>(limit).count(),
+                                                  " s; one strategy runs one function at a time"));
   turn_owner.store(std::this_thread::get_id());
 }
 

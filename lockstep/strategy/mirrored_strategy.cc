@@ -20,17 +20,6 @@ std::vector<std::string> devices_to_use(const std::vector<std::string>& named) {
   return gpus.empty() ? list_logical_devices("CPU") : gpus;
 }
 
-void require_local(const std::string& name) {
-  const auto spec = DeviceSpec::parse(name);
-  if (!spec.job || *spec.job == "localhost") return;
-  if (!spec.task)
-    throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' of job '", *spec.job,
-                                                 "' has no task; and MirroredStrategy uses only this machine's devices"));
-  throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' belongs to job '", *spec.job,
-                                               "', not to this process; use "
-                                               "MultiWorkerMirroredStrategy to train on several machines"));
-}
-
 std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int replicas_per_device) {
   if (replicas_per_device < 1)
     throw Error(ErrorCode::kInvalidArgument,
@@ -38,7 +27,6 @@ std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int re
   std::vector<LogicalDevice> devices;
   std::set<std::string> seen;
   for (const auto& name : devices_to_use(named)) {
-    require_local(name);
     const auto device = find_logical_device(name);
     if (!seen.insert(device.name).second)
       throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' (", device.name,

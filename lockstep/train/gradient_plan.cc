@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
@@ -7,12 +7,9 @@
 namespace lockstep {
 namespace {
 
-// From here on a copy into a bucket costs more than an own hand-over between the replicas.
-constexpr std::int64_t kDirectBytes = 32 << 10;
-
 // Whether a gradient of this parameter is summed where LibTorch put it. Its gradients then have the parameter's strides.
 bool can_be_direct(const at::Tensor& parameter) {
-  return parameter.is_cpu() && static_cast<std::int64_t>(parameter.nbytes()) >= kDirectBytes &&
+  return parameter.is_cpu() && static_cast<std::int64_t>(parameter.nbytes()) >= kSummedInPlaceBytes &&
          parameter.is_non_overlapping_and_dense();
 }
 
@@ -65,12 +62,11 @@ void GradientReducer::State::plan() {
 }
 
 void GradientReducer::State::report_unused() {
-  std::vector<std::string> unused;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (!was_reached(i)) unused.push_back(names[i]);
-  if (unused.empty() || has_reported_unused) return;
+  const auto names_of_unused = unused();
+  if (names_of_unused.empty() || has_reported_unused) return;
   has_reported_unused = true;
-  log_warning(str("parameters of ", model->name(), " that the loss does not depend on, in any replica: ", join(", ", unused),
+  log_warning(str("parameters of ", model->name(),
+                  " that the loss does not depend on, in any replica: ", join(", ", names_of_unused),
                   "; they are not changed"));
 }
 

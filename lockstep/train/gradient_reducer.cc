@@ -1,6 +1,8 @@
 #include "lockstep/train/gradient_reducer.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+
+#include <algorithm>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -29,8 +31,12 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
   if (model->replicas() != nullptr) failure_callback = model->replicas()->on_failed_run([this] { reset(); });
 }
 
-bool GradientReducer::State::was_reached(std::size_t index) const {
-  return std::ranges::any_of(replicas, [&](const Replica& replica) { return replica.slots[index].was_reached; });
+std::vector<std::string> GradientReducer::State::unused() const {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (std::ranges::none_of(replicas, [&](const Replica& replica) { return replica.slots[i].was_reached; }))
+      result.push_back(names[i]);
+  return result;
 }
 
 void GradientReducer::State::begin_step(Replica& mine) {
@@ -101,8 +107,6 @@ void GradientReducer::synchronize() {
   mine.is_synchronized = true;
 }
 
-bool GradientReducer::is_synchronized() const { return state_->replicas[state_->model->index_here()].is_synchronized; }
-
 void GradientReducer::end_step() { state_->begin_step(state_->replicas[state_->model->index_here()]); }
 
 void GradientReducer::discard() {
@@ -123,11 +127,6 @@ void GradientReducer::enter_no_sync() {
 }
 void GradientReducer::exit_no_sync() { --state_->replicas[state_->model->index_here()].no_sync; }
 
-std::vector<std::string> GradientReducer::unused_parameters() const {
-  std::vector<std::string> unused;
-  for (std::size_t i = 0; i < state_->names.size(); ++i)
-    if (!state_->was_reached(i)) unused.push_back(state_->names[i]);
-  return unused;
-}
+std::vector<std::string> GradientReducer::unused_parameters() const { return state_->unused(); }
 
 }  // namespace lockstep

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,12 +11,18 @@
 
 namespace lockstep {
 
+// A CPU gradient of at least this size is summed alone, where LibTorch put it: from here on a copy into a bucket costs
+// more than a hand-over of its own between the replicas.
+inline constexpr std::int64_t kSummedInPlaceBytes = 32 << 10;
+
+// How gradients are brought together.
 struct GradientOptions {
   // SUM: the loss is divided by the global batch (compute_average_loss). MEAN: every replica's loss is its own mean,
   // and replicas count equally whatever their part of the batch.
   ReduceOp reduce = ReduceOp::kSum;
   // Buckets are summed while backward() still runs. Off: all at step().
   bool overlap = true;
+  // The most bytes of a bucket. CPU gradients of kSummedInPlaceBytes or more are in none.
   std::int64_t bucket_bytes = 1 << 20;
 };
 
@@ -34,7 +38,6 @@ class GradientReducer {
 
   // Called by every replica after its backward(). Throws kFailedPrecondition outside run().
   void synchronize();
-  bool is_synchronized() const;
 
   // The gradients have been used: the next backward() starts anew.
   void end_step();

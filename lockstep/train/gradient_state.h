@@ -50,11 +50,11 @@ struct GradientReducer::State {
   State(std::shared_ptr<ModuleReplicas> of, const GradientOptions& with);
 
   // While backward() runs (gradient_fill.cc).
-  void before(std::size_t replica);
+  void before(std::size_t replica);  // drops what the last step left
   void after(std::size_t replica, std::size_t index, const at::Tensor& incoming);
-  void settle(Slot& slot, const at::Tensor& incoming);
+  void settle(Slot& slot, const at::Tensor& incoming);  // makes the gradient one that can be summed
   void publish(std::size_t replica, const Slot& slot);
-  void complete(std::size_t replica);
+  void complete(std::size_t replica);  // every planned gradient is settled, every bucket published
   void fill_slots(std::size_t replica);
 
   // At a meeting, on replica 0's thread, while all others wait (gradient_plan.cc).
@@ -70,7 +70,7 @@ struct GradientReducer::State {
   void take_sparse_sums(std::size_t replica);
 
   void synchronize(std::size_t replica, ReplicaContext& context, Group& group);
-  bool was_reached(std::size_t index) const;
+  std::vector<std::string> unused() const;
   void begin_step(Replica& mine);
   void reset();
 
@@ -88,6 +88,7 @@ struct GradientReducer::State {
   // [r] used only by replica r (kinds, and sparse gradients: see above).
   std::vector<Replica> replicas;
 
+  // Const after construction: keeps reset() called after a failed run().
   std::shared_ptr<void> failure_callback;
 };
 

@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+
+#include <utility>
 
 #include "lockstep/collective/indexed_slices.h"
 #include "lockstep/train/gradient_state.h"

@@ -83,7 +83,7 @@ at::Tensor compute_average_loss(const at::Tensor& per_example_loss, const at::Te
   auto weight = sample_weight;
   while (weight.dim() > 0 && weight.dim() < per_example_loss.dim()) weight = weight.unsqueeze(-1);
   const auto loss = floating(per_example_loss);
-  bool fits = weight.dim() <= loss.dim();
+  bool fits = true;
   for (std::int64_t d = 0; fits && d < weight.dim(); ++d) fits = weight.size(d) == 1 || weight.size(d) == loss.size(d);
   if (!fits)
     throw Error(ErrorCode::kInvalidArgument,

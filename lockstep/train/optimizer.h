@@ -66,8 +66,6 @@ class Optimizer {
   std::vector<std::string> unused_parameters() const { return reducer_->unused_parameters(); }
 
  private:
-  struct ReplicaState;
-
   void clip(std::size_t replica);
 
   // Const after construction.

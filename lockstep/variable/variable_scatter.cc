@@ -24,6 +24,24 @@ IndexedSlices combine(VariableAggregation aggregation, std::span<void* const> of
   return all;
 }
 
+// Write is private to Variable.
+template <typename Write>
+void apply_rows(at::Tensor& component, Write how, const IndexedSlices& given) {
+  const auto indices = given.indices.to(component.device(), at::kLong);
+  const auto values = given.values.detach().to(component.options());
+  if (how == Write::kAdd) component.index_add_(0, indices, values);
+  else if (how == Write::kSub) component.index_add_(0, indices, values, -1);
+  else if (how == Write::kAssign) component.index_copy_(0, indices, values);
+  else
+    for (std::int64_t k = 0; k < indices.numel(); ++k) {  // one by one: an index may repeat
+      auto row = component.select(0, indices[k].template item<std::int64_t>());
+      if (how == Write::kMul) row.mul_(values[k]);
+      else if (how == Write::kDiv) row.copy_(row / values[k]);
+      else if (how == Write::kMin) row.copy_(at::minimum(row, values[k]));
+      else row.copy_(at::maximum(row, values[k]));
+    }
+}
+
 }  // namespace
 
 Variable& Variable::scatter_add(const IndexedSlices& slices) { return scatter(Write::kAdd, "scatter_add", slices); }
@@ -51,27 +69,9 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str(what, ": the rows have shape ", slices.values.sizes().slice(1), " and variable '", name(),
                               "' has shape ", whole.sizes(), "; rows must fit its dimensions after the first"));
+  slices.require_indices_below(whole.size(0), lockstep::str(what, " of variable '", name(), "'"));
   const c10::NoGradGuard no_grad;
-  const auto rows = state_->components[0].dim() == 0 ? 0 : state_->components[0].size(0);
-  if (slices.indices.numel() > 0 &&
-      (slices.indices.min().item<std::int64_t>() < 0 || slices.indices.max().item<std::int64_t>() >= rows))
-    throw Error(ErrorCode::kInvalidArgument, str(what, ": an index is outside the ", rows, " rows of variable '", name(), "'"));
-
-  const auto apply = [&](at::Tensor& component, const IndexedSlices& given) {
-    const auto indices = given.indices.to(component.device(), at::kLong);
-    const auto values = given.values.detach().to(component.options());
-    if (how == Write::kAdd) component.index_add_(0, indices, values);
-    else if (how == Write::kSub) component.index_add_(0, indices, values, -1);
-    else if (how == Write::kAssign) component.index_copy_(0, indices, values);
-    else
-      for (std::int64_t k = 0; k < indices.numel(); ++k) {  // one by one: an index may repeat
-        auto row = component.select(0, indices[k].item<std::int64_t>());
-        if (how == Write::kMul) row.mul_(values[k]);
-        else if (how == Write::kDiv) row.copy_(row / values[k]);
-        else if (how == Write::kMin) row.copy_(at::minimum(row, values[k]));
-        else row.copy_(at::maximum(row, values[k]));
-      }
-  };
+  const auto apply = [&](at::Tensor& component, const IndexedSlices& given) { apply_rows(component, how, given); };
 
   const int replica = here();
   ReplicaContext* context = internal::current_mode().context;

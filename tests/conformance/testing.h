@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/str.h"
 #include "lockstep/lockstep.h"
+#include "tests/support/testing.h"
 
 // What the conformance tests share: short forms of values, and of what a call answered.
 
@@ -24,12 +24,6 @@ using Aggregation = VariableAggregation;
 
 constexpr Aggregation kAllAggregations[] = {Aggregation::kNone, Aggregation::kSum, Aggregation::kMean,
                                             Aggregation::kOnlyFirstReplica};
-
-inline std::vector<std::string> cpus(int count) {
-  std::vector<std::string> names;
-  for (int k = 0; k < count; ++k) names.push_back("CPU:" + std::to_string(k));
-  return names;
-}
 
 inline at::Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
 inline at::Tensor vec(const Floats& values) { return at::tensor(values, at::kFloat); }
@@ -66,17 +60,6 @@ inline Ints ints(const at::Tensor& value) {
 inline void set_components(Variable& variable, const Floats& values) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < values.size(); ++i) variable.components().at(i).fill_(values[i]);
-}
-
-// The code of the lockstep::Error that `body` throws; nothing when it does not throw one.
-template <typename Body>
-std::optional<ErrorCode> code_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return std::nullopt;
 }
 
 // A step of a distributed dataset: the first component of every replica's part.

@@ -22,7 +22,7 @@ void expect_equal_to_one_process(const Options& options) {
 
 template <typename Net>
 class DenseEquivalence : public ::testing::Test {};
-using DenseNets = ::testing::Types<Mlp, Cnn>;
+using DenseNets = ::testing::Types<Mlp, WideMlp, Cnn>;
 TYPED_TEST_SUITE(DenseEquivalence, DenseNets);
 
 TYPED_TEST(DenseEquivalence, Sgd) { expect_equal_to_one_process<TypeParam, torch::optim::SGD>(torch::optim::SGDOptions(0.05)); }
@@ -64,6 +64,7 @@ void expect_reproducible(const Options& options) {
 
 TEST(Reproducibility, DenseModelsGiveTheSameBits) {
   expect_reproducible<Mlp, torch::optim::Adam>(torch::optim::AdamOptions(1e-3));
+  expect_reproducible<WideMlp, torch::optim::Adam>(torch::optim::AdamOptions(1e-3));
   expect_reproducible<Cnn, torch::optim::SGD>(torch::optim::SGDOptions(0.02).momentum(0.9));
 }
 TEST(Reproducibility, SparseModelsGiveTheSameBits) {

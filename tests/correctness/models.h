@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/lockstep.h"
+#include "tests/support/testing.h"
 
 // Small models and loops for comparing R replicas with one process.
 
@@ -20,6 +21,18 @@ struct Mlp : torch::nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(first(x))); }
   torch::nn::Linear first, second;
+};
+
+// Large enough for its gradients to be summed where they are, beside small ones in a bucket.
+struct WideMlp : torch::nn::Module {
+  WideMlp()
+      : first(register_module("first", torch::nn::Linear(6, 80))),
+        middle(register_module("middle", torch::nn::Linear(80, 80))),
+        last(register_module("last", torch::nn::Linear(80, 3))) {
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return last(torch::tanh(middle(torch::relu(first(x))))); }
+  torch::nn::Linear first, middle, last;
 };
 
 // Batch norm is used in eval mode: then it is the same function of every example, wherever it is computed.
@@ -62,7 +75,8 @@ template <typename Net>
 Problem make_problem(std::int64_t rows) {
   torch::manual_seed(11);
   const auto labels = torch::randint(0, 3, {rows});
-  if constexpr (std::is_same_v<Net, Mlp>) return {torch::randn({rows, 6}, torch::kDouble), labels};
+  if constexpr (std::is_same_v<Net, Mlp> || std::is_same_v<Net, WideMlp>)
+    return {torch::randn({rows, 6}, torch::kDouble), labels};
   else if constexpr (std::is_same_v<Net, Cnn>) return {torch::randn({rows, 36}, torch::kDouble), labels};
   else return {torch::randint(0, 40, {rows, 4}), labels};
 }
@@ -128,12 +142,6 @@ std::vector<Weights> train_mirrored(Strategy& strategy, const Options& options, 
   std::vector<Weights> weights;
   for (std::size_t replica = 0; replica < model.size(); ++replica) weights.push_back(copy_weights(model.at(replica)));
   return weights;
-}
-
-inline std::vector<std::string> cpus(int count) {
-  std::vector<std::string> names;
-  for (int k = 0; k < count; ++k) names.push_back("CPU:" + std::to_string(k));
-  return names;
 }
 
 // The largest difference, relative to the largest weight.

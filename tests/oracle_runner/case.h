@@ -20,7 +20,7 @@ struct Case {
   Json input = {};
   // What TensorFlow gave: {"expect": ...} or {"error": {"type", "contains"}}.
   Json outcome = {};
-  // Our steps where the file gives them beside TensorFlow's (SPEC A4); else null.
+  // Our steps where the file gives them beside TensorFlow's (their rule A4, tests/oracle/README.md); else null.
   Json balanced = {};
 
   // What was asked: the field names of the expectation (null where TensorFlow raised). Only for what the input leaves
@@ -40,7 +40,7 @@ class UserFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A rule of SPEC part A that changes what we answer: the outcomes that we accept in place of TensorFlow's.
+// A rule of ours (tests/oracle/README.md, 'Where we differ on purpose') that changes what we answer: the outcomes that we accept in place of TensorFlow's.
 // An error of ours is {"error": {"code": "kInvalidArgument"}}.
 struct Difference {
   std::string reason = "";

@@ -8,7 +8,7 @@ namespace lockstep::oracle {
 
 // Where `got` is not what `expected` says ("/steps/0: expected ..., got ..."); empty when it is.
 // Tensors must agree in dtype and shape; floats to a few units in the last place of their dtype; integers, text, lists
-// and the keys of objects exactly; errors by the code that SPEC A1 gives the Python class.
+// and the keys of objects exactly; errors by the code that docs/from_tf_distribute.md gives the Python class.
 std::string find_mismatch(const Json& expected, const Json& got);
 
 // The text of a value, cut to a readable length.

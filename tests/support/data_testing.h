@@ -10,11 +10,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/dataset.h"
+#include "tests/support/testing.h"
 
-// What the tests of this folder share.
+// What the tests of lockstep/data share.
 
 namespace lockstep::data::testing {
 
+using lockstep::testing::code_of;
 using Ints = std::vector<std::int64_t>;
 
 inline Ints ints(const at::Tensor& tensor) {
@@ -42,17 +44,6 @@ inline Ints numbers(std::int64_t count) {
   Ints all;
   for (std::int64_t i = 0; i < count; ++i) all.push_back(i);
   return all;
-}
-
-// The code of the lockstep::Error that `body` throws; nothing when it does not throw one.
-template <typename Body>
-std::optional<ErrorCode> code_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return std::nullopt;
 }
 
 // Its text; empty when it does not throw one.
