@@ -21,9 +21,10 @@ void CommunicationOptions::validate() const {
   if (bytes_per_pack < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 str("CommunicationOptions: bytes_per_pack is ", bytes_per_pack, "; it must be 0 (one pack) or more"));
-  if (timeout_seconds && !(*timeout_seconds >= 0))
+  constexpr double kLongest = 1e9;  // thirty years; nanoseconds have room for nine times as much
+  if (timeout_seconds && !(*timeout_seconds >= 0 && *timeout_seconds <= kLongest))
     throw Error(ErrorCode::kInvalidArgument, str("CommunicationOptions: timeout_seconds is ", *timeout_seconds,
-                                                 "; it must be 0 (the default of 30 minutes) or more"));
+                                                 "; it must be 0 (the default of 30 minutes) or more, up to ", kLongest));
 }
 
 CommunicationOptions CommunicationOptions::merged_with(const CommunicationOptions& over) const {

@@ -20,6 +20,10 @@ void IndexedSlices::validate() const {
   if (!dense_shape.empty() && dense_shape.size() != static_cast<std::size_t>(values.dim()))
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: dense_shape has ", dense_shape.size(),
                                                            " dimensions, values have ", values.dim(), "; they must be equal"));
+  if (!dense_shape.empty() && values.sizes().slice(1) != at::IntArrayRef(dense_shape).slice(1))
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("IndexedSlices: rows of values of shape ", values.sizes(), " do not fit into dense_shape ",
+                              at::IntArrayRef(dense_shape), "; they must be equal after the first dimension"));
 }
 
 void IndexedSlices::require_indices_below(std::int64_t rows, const std::string& what) const {
@@ -27,9 +31,8 @@ void IndexedSlices::require_indices_below(std::int64_t rows, const std::string& 
   const auto lowest = indices.min().item<std::int64_t>();
   const auto highest = indices.max().item<std::int64_t>();
   if (lowest >= 0 && highest < rows) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              lockstep::str(what, ": index ", lowest < 0 ? lowest : highest, " is outside the ", rows,
-                            " rows; indices must be in [0, ", rows, ")"));
+  throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": index ", lowest < 0 ? lowest : highest, " is outside the ",
+                                                         rows, " rows; indices must be in [0, ", rows, ")"));
 }
 
 at::Tensor to_dense(const IndexedSlices& slices) {
@@ -44,6 +47,8 @@ at::Tensor to_dense(const IndexedSlices& slices) {
 
 at::Tensor to_sparse_tensor(const IndexedSlices& slices) {
   slices.validate();
+  if (slices.dense_shape.empty())
+    throw Error(ErrorCode::kInvalidArgument, "IndexedSlices: dense_shape is not known; give it to make a sparse tensor");
   return at::_sparse_coo_tensor_unsafe(slices.indices.to(at::kLong).unsqueeze(0), slices.values, slices.dense_shape);
 }
 

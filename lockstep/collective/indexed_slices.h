@@ -25,6 +25,7 @@ struct IndexedSlices {
 at::Tensor to_dense(const IndexedSlices& slices);
 
 // The same rows as LibTorch's sparse tensor (COO over the first dimension, not coalesced), and back.
+// Needs dense_shape.
 at::Tensor to_sparse_tensor(const IndexedSlices& slices);
 IndexedSlices from_sparse_tensor(const at::Tensor& sparse);
 

@@ -10,26 +10,23 @@ namespace {
 constexpr std::int64_t kSmallestKept = 64 << 10;
 constexpr std::int64_t kLarge = 4 << 20;
 
-// The last few results of one thread.
+// The memory of one thread's last few results. What is kept is memory, not tensors: a result that were a view of a kept
+// tensor would share its place in the graph, and could not be detached in place.
 template <std::size_t kSize>
 class Pool {
  public:
-  at::Tensor take(const at::Tensor& like) {
-    for (const auto& kept : tensors_)
-      if (is_free(kept, like)) return kept.alias();
-    auto fresh = at::empty(like.sizes(), like.options().requires_grad(false));
-    tensors_[next_] = fresh;
+  at::Tensor take(const at::Tensor& like, std::size_t bytes) {
+    for (const auto& kept : storages_)
+      if (kept.use_count() == 1 && kept.nbytes() == bytes)
+        return at::empty({0}, like.options()).set_(kept, 0, like.sizes(), like.strides());
+    auto fresh = at::empty_like(like);
+    storages_[next_] = fresh.storage();
     next_ = (next_ + 1) % kSize;
-    return fresh.alias();
+    return fresh;
   }
 
  private:
-  static bool is_free(const at::Tensor& kept, const at::Tensor& like) {
-    return kept.defined() && kept.use_count() == 1 && kept.storage().use_count() == 1 && kept.sizes() == like.sizes() &&
-           kept.scalar_type() == like.scalar_type();
-  }
-
-  std::array<at::Tensor, kSize> tensors_;
+  std::array<at::Storage, kSize> storages_;
   std::size_t next_ = 0;
 };
 
@@ -40,8 +37,9 @@ thread_local Pool<2> t_large;
 
 at::Tensor empty_result_like(const at::Tensor& value) {
   const auto bytes = value.numel() * static_cast<std::int64_t>(value.element_size());
-  if (bytes < kSmallestKept || !value.is_cpu()) return at::empty_like(value);
-  return bytes < kLarge ? t_medium.take(value) : t_large.take(value);
+  if (bytes < kSmallestKept || !value.is_cpu() || !value.is_non_overlapping_and_dense()) return at::empty_like(value);
+  const auto size = static_cast<std::size_t>(bytes);
+  return bytes < kLarge ? t_medium.take(value, size) : t_large.take(value, size);
 }
 
 }  // namespace lockstep

@@ -95,9 +95,10 @@ std::vector<std::string> list_logical_devices(const std::string& type) {
 
 LogicalDevice find_logical_device(const std::string& name) {
   const auto spec = DeviceSpec::parse(canonicalize(name));
-  if (*spec.job != "localhost")
-    throw Error(ErrorCode::kInvalidArgument, str("device '", name, "' belongs to job '", *spec.job,
-                                                 "', not to this process; name a device of this machine, for example CPU:0"));
+  if (*spec.job != "localhost" || *spec.replica != 0 || *spec.task != 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("device '", name, "' belongs to job '", *spec.job, "', replica ", *spec.replica, ", task ", *spec.task,
+                    ", not to this process; name a device of this machine, for example CPU:0"));
   const auto type = *spec.device_type;
   const auto index = *spec.device_index;
   const auto devices = logical_devices(type);
