@@ -22,9 +22,8 @@ std::size_t component_or_first(std::size_t count) noexcept;
 
 template <typename T>
 void print_value(std::ostream& out, const T& value) {
-  if constexpr (requires { out << value; }) {
-    out << value;
-  } else if constexpr (nest::IsVector<T>::value) {
+  // Containers first: glog, which LibTorch's headers may bring, prints them too, in a way of its own.
+  if constexpr (nest::IsVector<T>::value) {
     out << "[";
     for (std::size_t i = 0; i < value.size(); ++i) print_value(out << (i > 0 ? ", " : ""), value[i]);
     out << "]";
@@ -42,6 +41,8 @@ void print_value(std::ostream& out, const T& value) {
     const char* comma = "";
     std::apply([&](const auto&... items) { ((out << comma, print_value(out, items), comma = ", "), ...); }, value);
     out << ")";
+  } else if constexpr (requires { out << value; }) {
+    out << value;
   } else if constexpr (std::is_same_v<T, IndexedSlices>) {
     out << "IndexedSlices(...)";
   } else if constexpr (nest::PlainStruct<T>) {
@@ -58,20 +59,21 @@ template <typename T>
 class PerReplica {
  public:
   using value_type = T;
+  using const_reference = typename std::vector<T>::const_reference;  // T const&; of bool a value
 
   PerReplica() = default;
   explicit PerReplica(std::vector<T> values) : values_(std::move(values)) {}
 
   std::size_t size() const noexcept { return values_.size(); }
   const std::vector<T>& values() const noexcept { return values_; }
-  const T& operator[](std::size_t replica) const { return values_.at(replica); }
-  T& operator[](std::size_t replica) { return values_.at(replica); }
+  const_reference operator[](std::size_t replica) const { return values_.at(replica); }
+  typename std::vector<T>::reference operator[](std::size_t replica) { return values_.at(replica); }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
 
   // The current replica's value. Throws kInvalidArgument outside run(): there it has no single value; reduce() it,
   // gather() it or take experimental_local_results().
-  const T& local() const { return values_[internal::component_here(values_.size(), "PerReplica")]; }
+  const_reference local() const { return values_[internal::component_here(values_.size(), "PerReplica")]; }
 
   friend std::ostream& operator<<(std::ostream& out, const PerReplica& value) {
     return print_components(out, "PerReplica", value.values_);
@@ -96,18 +98,19 @@ template <typename T>
 class Mirrored {
  public:
   using value_type = T;
+  using const_reference = typename std::vector<T>::const_reference;
 
   Mirrored() = default;
   explicit Mirrored(std::vector<T> values) : values_(std::move(values)) {}
 
   std::size_t size() const noexcept { return values_.size(); }
   const std::vector<T>& values() const noexcept { return values_; }
-  const T& operator[](std::size_t replica) const { return values_.at(replica); }
+  const_reference operator[](std::size_t replica) const { return values_.at(replica); }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
 
   // The current replica's copy; outside run() the first.
-  const T& get() const { return values_[internal::component_or_first(values_.size())]; }
+  const_reference get() const { return values_[internal::component_or_first(values_.size())]; }
 
   friend std::ostream& operator<<(std::ostream& out, const Mirrored& value) {
     return PerReplica<T>::print_components(out, "Mirrored", value.values_);
@@ -124,39 +127,62 @@ struct IsDistributed<PerReplica<T>> : std::true_type {};
 template <typename T>
 struct IsDistributed<Mirrored<T>> : std::true_type {};
 
+namespace internal {
+
+template <typename T>
+struct HasDistributed : IsDistributed<T> {};
+template <typename... A>
+struct HasDistributed<std::vector<A...>> : HasDistributed<typename std::vector<A...>::value_type> {};
+template <typename Key, typename T, typename... A>
+struct HasDistributed<std::map<Key, T, A...>> : HasDistributed<T> {};
+template <typename Key, typename T, typename... A>
+struct HasDistributed<std::unordered_map<Key, T, A...>> : HasDistributed<T> {};
+template <typename... A>
+struct HasDistributed<std::tuple<A...>> : std::disjunction<HasDistributed<A>...> {};
+template <typename A, typename B>
+struct HasDistributed<std::pair<A, B>> : std::disjunction<HasDistributed<A>, HasDistributed<B>> {};
+
+}  // namespace internal
+
 // `value` as replica r sees it: a distributed value becomes its component r, also as a part of a tuple or pair, an item of
-// a vector or a value of a map (which becomes a std::map); everything else is passed as it is.
+// a vector or a value of a map (which becomes a std::map), nested at will; everything else is passed as it is.
 template <typename T>
 auto select_replica(int replica, const T& value) {
   const auto r = static_cast<std::size_t>(replica);
-  if constexpr (IsDistributed<T>::value) {
+  if constexpr (!internal::HasDistributed<T>::value) {
+    return value;
+  } else if constexpr (IsDistributed<T>::value) {
     return value[r];
   } else if constexpr (nest::IsVector<T>::value) {
-    if constexpr (IsDistributed<typename T::value_type>::value) {
-      std::vector<typename T::value_type::value_type> selected;
-      for (const auto& item : value) selected.push_back(item[r]);
-      return selected;
-    } else {
-      return value;
-    }
+    std::vector<decltype(select_replica(replica, value[0]))> selected;
+    for (const auto& item : value) selected.push_back(select_replica(replica, item));
+    return selected;
   } else if constexpr (nest::IsMap<T>::value) {
-    if constexpr (IsDistributed<typename T::mapped_type>::value) {
-      std::map<typename T::key_type, typename T::mapped_type::value_type> selected;
-      for (const auto& [key, item] : value) selected.emplace(key, item[r]);
-      return selected;
-    } else {
-      return value;
-    }
+    std::map<typename T::key_type, decltype(select_replica(replica, value.begin()->second))> selected;
+    for (const auto& [key, item] : value) selected.emplace(key, select_replica(replica, item));
+    return selected;
   } else if constexpr (requires { []<typename... A>(const std::tuple<A...>&) {}(value); }) {
     return std::apply([&](const auto&... items) { return std::make_tuple(select_replica(replica, items)...); }, value);
-  } else if constexpr (requires { []<typename A, typename B>(const std::pair<A, B>&) {}(value); }) {
-    return std::make_pair(select_replica(replica, value.first), select_replica(replica, value.second));
   } else {
-    return value;
+    return std::make_pair(select_replica(replica, value.first), select_replica(replica, value.second));
   }
 }
 
 namespace internal {
+
+// Calls check(number of components) for every distributed value that select_replica replaces.
+template <typename T, typename Check>
+void for_each_distributed(const T& value, const Check& check) {
+  if constexpr (IsDistributed<T>::value) {
+    check(value.size());
+  } else if constexpr (HasDistributed<T>::value && nest::IsVector<T>::value) {
+    for (const auto& item : value) for_each_distributed(item, check);
+  } else if constexpr (HasDistributed<T>::value && nest::IsMap<T>::value) {
+    for (const auto& [key, item] : value) for_each_distributed(item, check);
+  } else if constexpr (HasDistributed<T>::value) {
+    std::apply([&](const auto&... items) { (for_each_distributed(items, check), ...); }, value);
+  }
+}
 
 // PerReplica of what `get` finds in each replica's record.
 template <typename T, typename Get>

@@ -29,11 +29,17 @@ inline constexpr bool is_one_element_v = false;
 template <typename Arg>
 inline constexpr bool is_one_element_v<Arg> = std::is_same_v<std::remove_cvref_t<Arg>, data::Element>;
 
+// Whether fn gets that element's tensors. Asked only about an element: to ask is to compile a generic lambda with tensors.
+template <bool is_one_element, typename F>
+inline constexpr bool takes_tensors_of_element_v = false;
+template <typename F>
+inline constexpr bool takes_tensors_of_element_v<true, F> = data::takes_tensors_v<F>;
+
 template <typename F, typename... Args>
 decltype(auto) call_in_replica(F& fn, ReplicaContext& context, Args&&... args) {
-  if constexpr (is_one_element_v<Args...> && data::takes_tensors_v<WithContext<F>>) {
+  if constexpr (takes_tensors_of_element_v<is_one_element_v<Args...>, WithContext<F>>) {
     return data::call_with_element(WithContext<F>{fn, context}, args...);
-  } else if constexpr (is_one_element_v<Args...> && data::takes_tensors_v<F>) {
+  } else if constexpr (takes_tensors_of_element_v<is_one_element_v<Args...>, F>) {
     return data::call_with_element(fn, args...);
   } else if constexpr (std::is_invocable_v<F&, ReplicaContext&, Args...>) {
     return fn(context, std::forward<Args>(args)...);

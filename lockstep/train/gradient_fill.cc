@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cstring>
 
@@ -20,8 +21,7 @@ void copy_into(const at::Tensor& slot, const at::Tensor& gradient) {
   if (slot.is_cpu() && gradient.is_cpu() && gradient.layout() == at::kStrided && gradient.strides() == slot.strides() &&
       gradient.sizes() == slot.sizes() && gradient.scalar_type() == slot.scalar_type())
     std::memcpy(slot.data_ptr(), gradient.data_ptr(), slot.nbytes());
-  else
-    slot.copy_(gradient.layout() == at::kSparse ? gradient.to_dense() : gradient);
+  else slot.copy_(gradient.layout() == at::kSparse ? gradient.to_dense() : gradient);
 }
 
 }  // namespace
@@ -29,11 +29,15 @@ void copy_into(const at::Tensor& slot, const at::Tensor& gradient) {
 void GradientReducer::State::before(std::size_t replica) {
   Replica& mine = replicas[replica];
   if (!mine.has_stale) return;
-  for (auto& slot : mine.slots) slot.parameter.mutable_grad().reset();
+  for (auto& slot : mine.slots) {
+    if (slot.stale.defined() && slot.parameter.grad().is_same(slot.stale)) slot.parameter.mutable_grad().reset();
+    slot.stale.reset();
+  }
   mine.has_stale = false;
 }
 
 void GradientReducer::State::after(std::size_t replica, std::size_t index, const at::Tensor& incoming) {
+  if (!incoming.defined()) return;  // a function may give no gradient at all: then none has come
   Replica& mine = replicas[replica];
   Slot& slot = mine.slots[index];
   if (slot.is_planned() && exchange->is_published(replica, slot.bucket))
@@ -91,7 +95,7 @@ void GradientReducer::State::fill_slots(std::size_t replica) {
   const c10::NoGradGuard no_grad;
   for (auto& slot : mine.slots) {
     if (!slot.is_planned() || exchange->is_published(replica, slot.bucket)) continue;
-    if (slot.has_gradient) {
+    if (slot.has_gradient && slot.parameter.grad().defined()) {
       settle(slot, {});
     } else {
       slot.parameter.mutable_grad() = slot.is_direct() ? at::zeros_like(slot.parameter) : slot.gradient.zero_();

@@ -30,8 +30,8 @@ void GradientReducer::State::plan() {
     const Slot& slot = replicas[0].slots[i];
     if (!slot.is_planned() && kind_of_all(i) != GradientKind::kDense) continue;
     const auto& p = slot.parameter;
-    infos.push_back({static_cast<int>(p.scalar_type()), 0, p.numel(), static_cast<std::int64_t>(p.element_size()),
-                     can_be_direct(p)});
+    infos.push_back(
+        {static_cast<int>(p.scalar_type()), 0, p.numel(), static_cast<std::int64_t>(p.element_size()), can_be_direct(p)});
     planned.push_back(i);
   }
   buckets = plan_buckets(infos, options.bucket_bytes);
@@ -41,8 +41,7 @@ void GradientReducer::State::plan() {
     const bool is_direct = infos[members[0].gradient].is_alone;
     for (auto& replica : replicas) {
       const auto& first = replica.slots[planned[members[0].gradient]].parameter;
-      buffers[b].push_back(is_direct ? at::Tensor()
-                                     : at::zeros({buckets[b].elements}, first.options().requires_grad(false)));
+      buffers[b].push_back(is_direct ? at::Tensor() : at::zeros({buckets[b].elements}, first.options().requires_grad(false)));
       for (const auto& member : members) {
         Slot& slot = replica.slots[planned[member.gradient]];
         slot.bucket = b;
@@ -65,9 +64,8 @@ void GradientReducer::State::report_unused() {
   const auto names_of_unused = unused();
   if (names_of_unused.empty() || has_reported_unused) return;
   has_reported_unused = true;
-  log_warning(str("parameters of ", model->name(),
-                  " that the loss does not depend on, in any replica: ", join(", ", names_of_unused),
-                  "; they are not changed"));
+  log_warning(str("parameters of ", model->name(), " that the loss does not depend on, in any replica: ",
+                  join(", ", names_of_unused), "; they are not changed"));
 }
 
 }  // namespace lockstep

@@ -17,24 +17,42 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
   for (std::size_t replica = 0; replica < model->size(); ++replica) {
     auto& slots = replicas[replica].slots;
     for (const auto& [name, parameter] : model->named_parameters(replica)) {
-      if (!parameter.requires_grad()) continue;
       if (replica == 0) names.push_back(name);
       slots.push_back({parameter});
     }
     replicas[replica].kinds.resize(slots.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      slots[i].hooks.push_back(internal::before_gradient(slots[i].parameter, [this, replica] { before(replica); }));
-      slots[i].hooks.push_back(internal::on_gradient_ready(
-          slots[i].parameter, [this, replica, i](const at::Tensor& incoming) { after(replica, i, incoming); }));
-    }
+    for (std::size_t i = 0; i < slots.size(); ++i) watch(replica, i);
   }
   if (model->replicas() != nullptr) failure_callback = model->replicas()->on_failed_run([this] { reset(); });
+}
+
+void GradientReducer::State::watch(std::size_t replica, std::size_t index) {
+  Slot& slot = replicas[replica].slots[index];
+  if (!slot.hooks.empty() || !slot.parameter.requires_grad()) return;
+  slot.hooks.push_back(internal::before_gradient(slot.parameter, [this, replica] { before(replica); }));
+  slot.hooks.push_back(internal::on_gradient_ready(
+      slot.parameter, [this, replica, index](const at::Tensor& incoming) { after(replica, index, incoming); }));
+}
+
+void GradientReducer::State::take_unseen(std::size_t replica) {
+  auto& slots = replicas[replica].slots;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    watch(replica, i);
+    if (slots[i].has_gradient || slots[i].hooks.empty() || !slots[i].parameter.grad().defined()) continue;
+    slots[i].has_gradient = slots[i].was_reached = true;
+  }
+}
+
+std::pair<std::size_t, std::size_t> GradientReducer::State::replicas_here() const {
+  const auto here = model->index_here();
+  return model->is_in_replica() ? std::pair(here, here + 1) : std::pair(std::size_t{0}, replicas.size());
 }
 
 std::vector<std::string> GradientReducer::State::unused() const {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (std::ranges::none_of(replicas, [&](const Replica& replica) { return replica.slots[i].was_reached; }))
+    if (replicas[0].slots[i].parameter.requires_grad() &&
+        std::ranges::none_of(replicas, [&](const Replica& replica) { return replica.slots[i].was_reached; }))
       result.push_back(names[i]);
   return result;
 }
@@ -47,15 +65,13 @@ void GradientReducer::State::begin_step(Replica& mine) {
     slot.has_gradient = false;
     slot.fired = 0;
     slot.sparse_sum.reset();
+    slot.stale = slot.parameter.grad();
   }
 }
 
 void GradientReducer::State::reset() {
   if (exchange) exchange->reset();
-  for (auto& replica : replicas) {
-    replica.no_sync = 0;
-    begin_step(replica);
-  }
+  for (auto& replica : replicas) begin_step(replica);
 }
 
 void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& context, Group& group) {
@@ -74,7 +90,8 @@ void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& co
   reduce_unplanned(replica, group);
   // A gradient that came in no replica is absent, as it would be in one process: the optimizer passes the parameter by.
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (kind_of_all(i) == GradientKind::kNone) replicas[replica].slots[i].parameter.mutable_grad().reset();
+    if (auto& slot = replicas[replica].slots[i]; kind_of_all(i) == GradientKind::kNone && !slot.hooks.empty())
+      slot.parameter.mutable_grad().reset();
   group.barrier("the end of optimizer.step()'s sums");
   exchange->begin_step(replica);
   take_sparse_sums(replica);
@@ -97,6 +114,7 @@ void GradientReducer::synchronize() {
                                                     "synchronize() inside the function given to run()"));
   s.model->note_synchronized(replica);
   s.before(replica);  // what the last step left is not used again by one that does not reach the parameter
+  s.take_unseen(replica);
   if (s.replicas.size() > 1) {
     ReplicaContext& context = replica_context();
     Group& group = context.replicas().group(context.local_replica_id());
@@ -110,22 +128,36 @@ void GradientReducer::synchronize() {
 void GradientReducer::end_step() { state_->begin_step(state_->replicas[state_->model->index_here()]); }
 
 void GradientReducer::discard() {
-  auto& mine = state_->replicas[state_->model->index_here()];
-  for (auto& slot : mine.slots)
-    if (slot.fired > 0 && slot.is_planned() && state_->exchange->is_published(state_->model->index_here(), slot.bucket))
+  State& s = *state_;
+  const auto [begin, end] = s.replicas_here();
+  if (s.model->is_in_replica()) s.require_unpublished(begin);
+  else s.reset();  // no replica runs: sums that have begun can be dropped too
+  for (auto replica = begin; replica < end; ++replica) {
+    s.begin_step(s.replicas[replica]);
+    for (auto& slot : s.replicas[replica].slots) slot.parameter.mutable_grad().reset();
+  }
+}
+
+void GradientReducer::State::require_unpublished(std::size_t replica) const {
+  for (const auto& slot : replicas[replica].slots)
+    if (slot.fired > 0 && slot.is_planned() && exchange->is_published(replica, slot.bucket))
       throw Error(ErrorCode::kFailedPrecondition,
                   "zero_grad() was called between backward() and step(), after the gradients' sum over the replicas had begun; "
-                  "call it before backward()");
-  end_step();
-  for (auto& slot : mine.slots) slot.parameter.mutable_grad().reset();
+                  "call it before backward(); a backward() of another model's loss belongs under this optimizer's no_sync()");
 }
 
 void GradientReducer::enter_no_sync() {
-  const auto replica = state_->model->index_here();
-  state_->model->note_synchronized(replica);
-  ++state_->replicas[replica].no_sync;
+  const auto [begin, end] = state_->replicas_here();
+  for (auto replica = begin; replica < end; ++replica) {
+    state_->model->note_synchronized(replica);
+    ++state_->replicas[replica].no_sync;
+  }
 }
-void GradientReducer::exit_no_sync() { --state_->replicas[state_->model->index_here()].no_sync; }
+
+void GradientReducer::exit_no_sync() {
+  const auto [begin, end] = state_->replicas_here();
+  for (auto replica = begin; replica < end; ++replica) --state_->replicas[replica].no_sync;
+}
 
 std::vector<std::string> GradientReducer::unused_parameters() const { return state_->unused(); }
 

@@ -41,10 +41,10 @@ class GradientReducer {
 
   // The gradients have been used: the next backward() starts anew.
   void end_step();
-  // Drops what has been accumulated.
+  // Drops what has been accumulated: by this replica, outside run() by all.
   void discard();
 
-  // While depth > 0 on a replica, its backward() only accumulates.
+  // While depth > 0 on a replica, its backward() only accumulates. Outside run(): on all replicas.
   void enter_no_sync();
   void exit_no_sync();
 

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 #include "lockstep/collective/bucket_exchange.h"
 #include "lockstep/collective/bucket_plan.h"
 #include "lockstep/collective/group.h"
@@ -17,8 +19,9 @@ enum class GradientKind : std::uint8_t { kNone, kDense, kSparse };
 // 2. After a gradient was accumulated, its hook settles it. A small one is moved into its slot of a bucket, unless it
 //    is there already, and the parameter's grad shares that memory. A large one in the memory of the CPU stays where
 //    LibTorch put it, unless something else uses that memory. When all of a bucket have come it is published.
-// 3. synchronize(): a planned gradient that did not come counts as zero; all replicas meet; each sums its chunks and
-//    puts the rows of sparse gradients together; all meet again.
+// 3. synchronize(): a gradient that no hook has seen (set by hand, or of a parameter that was frozen) is taken; a planned
+//    one that did not come counts as zero; all replicas meet; each sums its chunks and puts the rows of sparse gradients
+//    together; all meet again.
 // 4. The plan is made at the first synchronize(), from the gradients that came, and again when a new one comes:
 //    a parameter whose gradient is sparse never gets a dense slot.
 struct GradientReducer::State {
@@ -26,13 +29,14 @@ struct GradientReducer::State {
 
   struct Slot {
     at::Tensor parameter;
-    at::Tensor gradient = {};   // over the bucket's memory; not defined: not planned, or summed where it is
+    at::Tensor gradient = {};    // over the bucket's memory; not defined: not planned, or summed where it is
+    at::Tensor stale = {};       // what the last step left; any other gradient is this step's
     at::Tensor sparse_sum = {};  // between two meetings: what the gradient becomes
     std::size_t bucket = kNoBucket;
-    bool has_gradient = false;  // since the last step
-    bool was_reached = false;   // by any backward() so far
-    int fired = 0;              // outside no_sync, since the last step
-    std::vector<std::shared_ptr<void>> hooks = {};
+    bool has_gradient = false;                      // since the last step
+    bool was_reached = false;                       // by any backward() so far
+    int fired = 0;                                  // outside no_sync, since the last step
+    std::vector<std::shared_ptr<void>> hooks = {};  // none: frozen
 
     bool is_planned() const { return bucket != kNoBucket; }
     bool is_direct() const { return is_planned() && !gradient.defined(); }
@@ -70,6 +74,14 @@ struct GradientReducer::State {
   void take_sparse_sums(std::size_t replica);
 
   void synchronize(std::size_t replica, ReplicaContext& context, Group& group);
+  // Throws kFailedPrecondition when the replica's sums have begun.
+  void require_unpublished(std::size_t replica) const;
+  // Hooks a parameter that needs gradients, unless it has hooks already.
+  void watch(std::size_t replica, std::size_t index);
+  // Gradients that no hook has seen: of parameters that were frozen until now, and those that the user has set.
+  void take_unseen(std::size_t replica);
+  // [begin, end): inside a replica it alone, outside run() all of them.
+  std::pair<std::size_t, std::size_t> replicas_here() const;
   std::vector<std::string> unused() const;
   void begin_step(Replica& mine);
   void reset();

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <utility>
 
@@ -41,14 +42,15 @@ void GradientReducer::State::reduce_unplanned(std::size_t replica, Group& group)
   }
 }
 
-// A gradient that came for the first time after the plan was made, in the step in which it came.
+// A gradient that came for the first time after the plan was made, in the step in which it came. It is summed in a copy:
+// its own memory may be another gradient's too.
 void GradientReducer::State::reduce_dense(std::size_t replica, std::size_t index, Group& group) {
   Slot& slot = replicas[replica].slots[index];
   const c10::NoGradGuard no_grad;
   const GradientKind kind = replicas[replica].kinds[index];
   auto gradient = kind == GradientKind::kNone ? at::zeros(slot.parameter.sizes(), slot.parameter.options().requires_grad(false))
                   : kind == GradientKind::kSparse ? slot.parameter.grad().to_dense()
-                                                  : slot.parameter.grad().detach().contiguous();
+                                                  : slot.parameter.grad().detach().clone(at::MemoryFormat::Contiguous);
   group.all_reduce({&gradient, 1}, {&gradient, 1});
   if (options.reduce == ReduceOp::kMean) gradient.div_(static_cast<double>(replicas.size()));
   slot.parameter.mutable_grad() = gradient;

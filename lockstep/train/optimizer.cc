@@ -55,8 +55,12 @@ void Optimizer::clip(std::size_t replica) {
   const double norm = std::sqrt(sum);
   (*norms_)[replica] = norm;
   if (!(norm > *options_.clip_global_norm)) return;
-  for (const auto& [name, parameter] : model_->named_parameters(replica))
-    if (parameter.grad().defined()) at::Tensor(parameter.grad()).mul_(*options_.clip_global_norm / norm);
+  for (const auto& [name, parameter] : model_->named_parameters(replica)) {
+    if (!parameter.grad().defined()) continue;
+    // One replica's gradients are as LibTorch left them, which may be two in one memory: scaled in place, twice.
+    if (model_->size() == 1) at::Tensor(parameter).mutable_grad() = parameter.grad() * (*options_.clip_global_norm / norm);
+    else at::Tensor(parameter.grad()).mul_(*options_.clip_global_norm / norm);
+  }
 }
 
 torch::optim::Optimizer& Optimizer::local() const { return *optimizers_[model_->index_here()]; }

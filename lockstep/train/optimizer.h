@@ -28,17 +28,20 @@ class Optimizer {
   using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(torch::nn::Module&, std::vector<at::Tensor>)>;
   Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options);
 
-  // Inside run(), in every replica: brings the gradients together, clips them, steps, and forgets them. Without a
+  // Inside run(), in every replica: brings the gradients together (those of backward(), and those that were put into
+  // parameter.mutable_grad() since the last step), clips them, steps, and forgets them. Without a
   // strategy: a plain step. Throws kFailedPrecondition when the model is mirrored and this is not one of its replicas.
   void step();
 
   // Only brings the gradients together, so that they can be looked at or changed before step(). Once a step.
   void synchronize();
 
-  // Drops the gradients accumulated so far. step() does it too: calling it is allowed and not needed.
+  // Drops the gradients accumulated so far: this replica's, outside run() all replicas'. step() does it too: calling it
+  // is allowed and not needed.
   void zero_grad();
 
-  // While it lives, this replica's backward() calls only accumulate: for all but the last batch of a step.
+  // While it lives, this replica's backward() calls only accumulate (made outside run(): all replicas'): for all but the
+  // last batch of a step.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(std::shared_ptr<GradientReducer> reducer);

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <map>
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -36,6 +37,15 @@ std::shared_ptr<torch::nn::Module> clone_of(const torch::nn::Module& module) {
   }
 }
 
+// For every tensor of the list, where it stands in it first: tied weights stand in it more than once.
+std::vector<std::size_t> ties(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  std::map<const void*, std::size_t> first;
+  std::vector<std::size_t> positions;
+  for (const auto& item : tensors)
+    positions.push_back(first.emplace(item.value().unsafeGetTensorImpl(), positions.size()).first->second);
+  return positions;
+}
+
 // Copies by name; both must list the same tensors.
 void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
                   const torch::OrderedDict<std::string, at::Tensor>& to, const std::string& module) {
@@ -46,6 +56,11 @@ void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
     throw Error(ErrorCode::kInvalidArgument, str("mirrored: two copies of ", module,
                                                  " have different parameters or buffers; its constructor must make the "
                                                  "same module every time"));
+  if (ties(from) != ties(to))
+    throw Error(ErrorCode::kInvalidArgument,
+                str("mirrored: ", module,
+                    " uses a parameter or buffer in several places, and its copy has one for each place: they would train "
+                    "apart; use mirrored_from([] { return <a new module>; }), which is called once a replica"));
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i)
     if (from[i].value().defined()) to[i].value().copy_(from[i].value());
