@@ -84,7 +84,8 @@ void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> 
 }
 
 at::Tensor sum_values(std::span<const at::Tensor> values) {
-  if (values.empty()) throw Error(ErrorCode::kInvalidArgument, "reduce: there is no value to reduce; give one for each replica");
+  if (values.empty())
+    throw Error(ErrorCode::kInvalidArgument, "reduce: there is no value to reduce; give one for each replica");
   require_equal_values(values, "reduce");
   if (values.size() == 1) return values[0];
   std::vector<at::Tensor> inputs;

@@ -49,9 +49,19 @@ void print_tree(std::ostream& out, const internal::Node& node, const std::string
 
 }  // namespace
 
+bool Iterator::next(Element& out) {
+  if (failure_) std::rethrow_exception(failure_);
+  try {
+    return stream_->next(out);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
 std::optional<Element> Iterator::next() {
   std::optional<Element> element(std::in_place);
-  if (!stream_->next(*element)) element.reset();
+  if (!next(*element)) element.reset();
   return element;
 }
 
@@ -102,7 +112,8 @@ Dataset Dataset::flat_map_elements(std::function<Dataset(const Element&)> fn) co
 bool Dataset::is_true(const at::Tensor& value) {
   if (value.numel() != 1)
     throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("filter: the function must give one truth value, not a tensor of shape ", value.sizes(), "; reduce it, for example with all()"));
+                lockstep::str("filter: the function must give one truth value, not a tensor of shape ", value.sizes(),
+                              "; reduce it, for example with all()"));
   return value.item().toBool();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <iosfwd>
 #include <iterator>
@@ -21,12 +22,13 @@ class Iterator {
  public:
   explicit Iterator(std::unique_ptr<internal::Stream<Element>> stream) : stream_(std::move(stream)) {}
 
-  // The next element; false at the end. Throws what a function of the pipeline threw.
-  bool next(Element& out) { return stream_->next(out); }
+  // The next element; false at the end. Throws what a function of the pipeline threw; after that, always the same error.
+  bool next(Element& out);
   std::optional<Element> next();
 
  private:
   std::unique_ptr<internal::Stream<Element>> stream_;
+  std::exception_ptr failure_;
 };
 
 // A sequence of elements and how to make them: a source and operations on it. A value: copies share the description, and

@@ -217,5 +217,16 @@ TEST(Dataset, ErrorsOfUserFunctionsReachTheCaller) {
   EXPECT_THROW(iterator.next(), std::out_of_range);
 }
 
+TEST(Iterator, AfterAnErrorGivesTheSameErrorAgain) {
+  const auto dataset = Dataset::range(3).map([](const at::Tensor& x) {
+    if (x.item<std::int64_t>() == 1) throw std::runtime_error("bad row");
+    return x;
+  });
+  auto iterator = dataset.make_iterator();
+  EXPECT_TRUE(iterator.next());
+  for (int k = 0; k < 2; ++k)
+    EXPECT_THAT([&] { iterator.next(); }, ::testing::ThrowsMessage<std::runtime_error>(::testing::HasSubstr("bad row")));
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -98,7 +98,9 @@ std::optional<DistributedIterator::Batch> DistributedIterator::next() { return s
 
 DistributedIterator::Batch DistributedIterator::get_next() {
   auto batch = next();
-  if (!batch) throw Error(ErrorCode::kOutOfRange, "end of the distributed dataset; make_iterator() begins a new pass, get_next_as_optional() tells the end");
+  if (!batch)
+    throw Error(ErrorCode::kOutOfRange,
+                "end of the distributed dataset; make_iterator() begins a new pass, get_next_as_optional() tells the end");
   return *std::move(batch);
 }
 
@@ -123,7 +125,9 @@ DistributedDataset DistributedDataset::from_function(ReplicaSet& replicas,
                                                      const std::function<data::Dataset(const InputContext&)>& make_dataset,
                                                      const InputOptions& options) {
   validate_for_distribute_from_function(options);
-  if (!make_dataset) throw Error(ErrorCode::kInvalidArgument, "distribute_datasets_from_function: the function is empty; give one that makes a dataset");
+  if (!make_dataset)
+    throw Error(ErrorCode::kInvalidArgument,
+                "distribute_datasets_from_function: the function is empty; give one that makes a dataset");
   const bool is_per_replica = options.experimental_replication_mode == InputReplicationMode::kPerReplica;
   const int pipelines = is_per_replica ? replicas.size() : 1;
   State state{&replicas, replicas.size(), target_devices(replicas, options), options.experimental_per_replica_buffer_size};

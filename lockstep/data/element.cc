@@ -22,7 +22,8 @@ at::Tensor& Component::tensor() { return const_cast<at::Tensor&>(std::as_const(*
 
 const Bytes& Component::bytes() const {
   if (!is_bytes())
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("the component '", name, "' is a tensor, not byte strings; read it with tensor()"));
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("the component '", name, "' is a tensor, not byte strings; read it with tensor()"));
   return std::get<Bytes>(value);
 }
 
@@ -44,8 +45,8 @@ Element::Element(std::initializer_list<NamedTensor> tensors) {
 
 const at::Tensor& Element::operator[](std::size_t position) const {
   if (position >= components_.size())
-    throw Error(ErrorCode::kOutOfRange,
-                lockstep::str("component ", position, " of an element with ", components_.size(), " components; they are counted from 0"));
+    throw Error(ErrorCode::kOutOfRange, lockstep::str("component ", position, " of an element with ", components_.size(),
+                                                      " components; they are counted from 0"));
   return components_[position].tensor();
 }
 

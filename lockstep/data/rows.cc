@@ -76,7 +76,8 @@ Component stack_padded_component(const std::vector<Element>& elements, std::size
       std::ranges::any_of(elements, [&](const Element& element) { return element.components()[position].sizes() != longest; });
   if (!needs_padding) return stack_component(elements, position);
   if (first.is_bytes())
-    throw Error(ErrorCode::kUnimplemented, "padded_batch: byte strings of different shapes cannot be padded; give them one shape with map()");
+    throw Error(ErrorCode::kUnimplemented,
+                "padded_batch: byte strings of different shapes cannot be padded; give them one shape with map()");
   auto padded = at::zeros(with_rows(static_cast<std::int64_t>(elements.size()), longest), first.tensor().options());
   for (std::size_t row = 0; row < elements.size(); ++row) {
     const auto& from = elements[row].components()[position].tensor();
@@ -96,11 +97,10 @@ Component join_component(const std::vector<Element>& batches, std::size_t positi
     rows += sizes[0];
     sizes[0] = expected[0];
     if (sizes != expected)
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          lockstep::str("rows of different shape cannot be joined into one batch: ", name_component(batches[0], position),
-                        " is ", name_sizes(first.sizes()), " and then ", name_sizes(batch.components()[position].sizes()),
-                        "; only the number of rows may differ"));
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("rows of different shape cannot be joined into one batch: ",
+                                name_component(batches[0], position), " is ", name_sizes(first.sizes()), " and then ",
+                                name_sizes(batch.components()[position].sizes()), "; only the number of rows may differ"));
   }
   if (first.is_bytes()) {
     expected[0] = rows;
@@ -128,9 +128,8 @@ Element combine(const std::vector<Element>& elements, const char* what, Combine 
 
 void require_same_structure(const Element& first, const Element& other, const char* what) {
   if (first.size() != other.size())
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str(what, ": elements with ", first.size(), " and with ", other.size(),
-                              " components; all elements must have the same components"));
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": elements with ", first.size(), " and with ", other.size(),
+                                                           " components; all elements must have the same components"));
   for (std::size_t c = 0; c < first.size(); ++c) {
     const auto& a = first.components()[c];
     const auto& b = other.components()[c];
@@ -144,7 +143,8 @@ void require_same_structure(const Element& first, const Element& other, const ch
 }
 
 std::int64_t count_rows(const Element& batch) {
-  if (batch.empty()) throw Error(ErrorCode::kInvalidArgument, "an element without components cannot be split; give it at least one tensor");
+  if (batch.empty())
+    throw Error(ErrorCode::kInvalidArgument, "an element without components cannot be split; give it at least one tensor");
   std::int64_t rows = 0;
   for (std::size_t c = 0; c < batch.size(); ++c) {
     const auto sizes = batch.components()[c].sizes();

@@ -3,33 +3,26 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
-#include <cstdint>
-#include <cstdlib>
 #include <cstring>
+
+#include "lockstep/device/block_cache.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // what LibTorch's own allocator gives
-constexpr std::size_t kExtra = kAlignment + sizeof(void*);
-
 void free_tensor(void* data) {
   if (data == nullptr) return;
   c10::profiledCPUMemoryReporter().Delete(data);
-  std::free(static_cast<void**>(data)[-1]);
+  free_block(data);
 }
 
-// An aligned address inside a larger block of malloc's, whose address stands just before it.
 void* allocate_tensor(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  void* block = bytes < PTRDIFF_MAX - kExtra ? std::malloc(bytes + kExtra) : nullptr;
-  if (block == nullptr) {
+  void* data = allocate_block(bytes);
+  if (data == nullptr) {
     c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
     TORCH_CHECK(false, "there is no memory for a tensor of ", bytes, " bytes");
   }
-  const auto first = reinterpret_cast<std::uintptr_t>(block) + sizeof(void*);
-  void* data = reinterpret_cast<void*>((first + kAlignment - 1) / kAlignment * kAlignment);
-  static_cast<void**>(data)[-1] = block;
   c10::profiledCPUMemoryReporter().New(data, bytes);
   return data;
 }

@@ -146,8 +146,9 @@ void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
     throw Error(ErrorCode::kInvalidArgument,
                 "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
   if (!value.is_non_overlapping_and_dense())
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("all_reduce_: the value has shape ", value.sizes(), " and strides ",
-                                                           value.strides(), ", with gaps or overlaps; pass value.contiguous()"));
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("all_reduce_: the value has shape ", value.sizes(), " and strides ", value.strides(),
+                              ", with gaps or overlaps; pass value.contiguous()"));
   if (op == ReduceOp::kMean && at::isIntegralType(value.scalar_type(), /*includeBool=*/true))
     throw Error(ErrorCode::kInvalidArgument,
                 "all_reduce_: a mean of integers is float64 and cannot be put in place; use all_reduce, or SUM");

@@ -254,9 +254,9 @@ void ReplicaSet::State::take_turn() {
   const auto timeout = options.communication.timeout();
   const auto limit = timeout.count() > 0 ? timeout : std::chrono::nanoseconds(kDefaultTimeout);
   if (!turn.take(Deadline::after(limit)))
-    throw Error(ErrorCode::kDeadlineExceeded, str("run: another thread's run() of this strategy has not ended in ",
-                                                  std::chrono::duration<double>(limit).count(),
-                                                  " s; one strategy runs one function at a time"));
+    throw Error(ErrorCode::kDeadlineExceeded,
+                str("run: another thread's run() of this strategy has not ended in ",
+                    std::chrono::duration<double>(limit).count(), " s; one strategy runs one function at a time"));
   turn_owner.store(std::this_thread::get_id());
 }
 

@@ -188,7 +188,9 @@ void experimental_set_strategy(Strategy* strategy) {
 namespace internal {
 
 void require_same_structure(const std::vector<LeafList>& leaves) {
-  if (leaves.empty()) throw Error(ErrorCode::kInvalidArgument, "a per-replica value without components cannot be combined; give it one for each replica");
+  if (leaves.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "a per-replica value without components cannot be combined; give it one for each replica");
   for (std::size_t r = 1; r < leaves.size(); ++r) {
     if (leaves[r].branches == leaves[0].branches && leaves[r].dense.size() == leaves[0].dense.size() &&
         leaves[r].sparse.size() == leaves[0].sparse.size())

@@ -79,7 +79,8 @@ class Strategy {
   at::Tensor gather(const PerReplica<IndexedSlices>& value, std::int64_t axis);
   at::Tensor gather(const at::Tensor& value, std::int64_t axis);
 
-  // This process's components, in replica order; of anything else, the value itself.
+  // This process's components, in replica order; of a structure with distributed values in it, the structure once for
+  // each replica; of anything else, the value itself.
   template <typename T>
   std::vector<T> experimental_local_results(const PerReplica<T>& value) const {
     return value.values();
@@ -89,8 +90,12 @@ class Strategy {
     return value.values();
   }
   template <typename T>
-  std::vector<T> experimental_local_results(const T& value) const {
-    return {value};
+  auto experimental_local_results(const T& value) const {
+    std::vector<decltype(select_replica(0, value))> results;
+    if constexpr (internal::HasDistributed<T>::value)
+      for (int replica = 0; replica < num_replicas_in_sync(); ++replica) results.push_back(select_replica(replica, value));
+    else results.push_back(value);
+    return results;
   }
   std::vector<at::Tensor> experimental_local_results(const Variable& value) const { return value.components(); }
 

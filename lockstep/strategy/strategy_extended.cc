@@ -61,6 +61,14 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_to(ReduceOpArg 
   return results;
 }
 
+std::vector<Mirrored<IndexedSlices>> StrategyExtended::batch_reduce_to(ReduceOpArg op,
+                                                                       const std::vector<SlicesAndDestinations>& pairs,
+                                                                       const CommunicationOptions& options) {
+  std::vector<Mirrored<IndexedSlices>> results;
+  for (const auto& [value, destinations] : pairs) results.push_back(reduce_to(op, value, destinations, options));
+  return results;
+}
+
 Mirrored<at::Tensor> StrategyExtended::broadcast_to(const at::Tensor& value) {
   return broadcast_to(value, PerReplica<at::Tensor>());
 }

@@ -51,6 +51,9 @@ class StrategyExtended {
   using ValueAndDestinations = std::pair<PerReplica<at::Tensor>, Destinations>;
   std::vector<Mirrored<at::Tensor>> batch_reduce_to(ReduceOpArg op, const std::vector<ValueAndDestinations>& pairs,
                                                     const CommunicationOptions& options = {});
+  using SlicesAndDestinations = std::pair<PerReplica<IndexedSlices>, Destinations>;
+  std::vector<Mirrored<IndexedSlices>> batch_reduce_to(ReduceOpArg op, const std::vector<SlicesAndDestinations>& pairs,
+                                                       const CommunicationOptions& options = {});
 
   // A copy of `value` on every destination device (by default on every replica's). A number needs no copies.
   Mirrored<at::Tensor> broadcast_to(const at::Tensor& value);

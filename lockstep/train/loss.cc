@@ -43,6 +43,13 @@ struct AverageLossBackward final : torch::autograd::Node {
   }
 };
 
+// LibTorch holds nodes by std::shared_ptr, later ones by its own pointer.
+template <typename Node, typename Pointer>
+auto make_node() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) return std::make_shared<Node>();
+  else return c10::make_intrusive<Node>();
+}
+
 at::Tensor average(const at::Tensor& losses, std::int64_t examples) {
   at::Tensor result;
   {
@@ -50,7 +57,7 @@ at::Tensor average(const at::Tensor& losses, std::int64_t examples) {
     result = divided(losses.sum(), examples, {});
   }
   if (!losses.requires_grad() || !c10::GradMode::is_enabled()) return result;
-  const auto node = std::shared_ptr<AverageLossBackward>(new AverageLossBackward, torch::autograd::deleteNode);
+  const auto node = make_node<AverageLossBackward, decltype(torch::autograd::Edge::function)>();
   node->sizes = losses.sizes().vec();
   node->examples = examples;
   node->set_next_edges(torch::autograd::collect_next_edges(losses));

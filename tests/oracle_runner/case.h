@@ -40,8 +40,8 @@ class UserFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A rule of ours (tests/oracle/README.md, 'Where we differ on purpose') that changes what we answer: the outcomes that we accept in place of TensorFlow's.
-// An error of ours is {"error": {"code": "kInvalidArgument"}}.
+// A rule of ours (tests/oracle/README.md, 'Where we differ on purpose') that changes what we answer: the outcomes that we
+// accept in place of TensorFlow's. An error of ours is {"error": {"code": "kInvalidArgument"}}.
 struct Difference {
   std::string reason = "";
   std::vector<Json> outcomes = {};
