@@ -79,9 +79,11 @@ void prefetch_rows(const at::Tensor& table, const at::Tensor& indices) {
   const auto row_bytes = table.stride(0) * static_cast<std::int64_t>(table.element_size());
   const char* rows = static_cast<const char*>(table.data_ptr());
   const auto* index = indices.data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < indices.numel(); ++i)
+  for (std::int64_t i = 0; i < indices.numel(); ++i) {
+    if (index[i] < 0 || index[i] >= table.size(0)) continue;  // whoever writes the rows complains
     for (std::int64_t at = 0; at < std::min(row_bytes, kLargestRow); at += kCacheLine)
       __builtin_prefetch(rows + index[i] * row_bytes + at, /*write=*/1);
+  }
 }
 
 }  // namespace lockstep
