@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/collective/local_group.h"
 #include "lockstep/collective/reduce_values.h"
 
@@ -52,7 +54,15 @@ void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
   const auto& mine = tensors[replica];
   const auto [begin, end] = chunk_of(mine.numel(), static_cast<std::int64_t>(mine.element_size()), static_cast<int>(replica),
                                      static_cast<int>(size_));
-  for (std::size_t r = 0; r < size_; ++r) progress_[r].fences[bucket].block();
+  for (std::size_t r = 0; r < size_; ++r) {
+    const auto& other = tensors[r];
+    if (other.scalar_type() != mine.scalar_type() || other.sizes() != mine.sizes() || other.strides() != mine.strides())
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("a gradient is ", mine.sizes(), " ", mine.scalar_type(), " with strides ", mine.strides(),
+                                " in replica ", replica, " and ", other.sizes(), " ", other.scalar_type(), " with strides ",
+                                other.strides(), " in replica ", r, "; change a model in every replica, inside run()"));
+    progress_[r].fences[bucket].block();
+  }
   tree_sum_tensors(tensors, tensors, {begin, end, divisor_});
 }
 

@@ -79,7 +79,7 @@ void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> 
   std::vector<at::Tensor> parts;
   for (const auto& input : inputs) parts.push_back(flat_part(input, range).to(inputs[0].device()));
   auto sum = tree_fold(std::move(parts), [](const at::Tensor& a, const at::Tensor& b) { return a + b; });
-  if (range.divisor != 1 && sum.is_floating_point()) sum = sum / range.divisor;
+  if (range.divisor != 1 && (sum.is_floating_point() || sum.is_complex())) sum = sum / range.divisor;
   for (auto& output : outputs) flat_part(output, range).copy_(sum);
 }
 
@@ -89,7 +89,7 @@ at::Tensor sum_values(std::span<const at::Tensor> values) {
   require_equal_values(values, "reduce");
   if (values.size() == 1) return values[0];
   std::vector<at::Tensor> inputs;
-  for (const auto& value : values) inputs.push_back(value.detach().contiguous());
+  for (const auto& value : values) inputs.push_back(value.detach().resolve_conj().resolve_neg().contiguous());
   std::array<at::Tensor, 1> sum = {at::empty_like(inputs[0])};
   tree_sum_tensors(inputs, sum, {0, sum[0].numel()});
   return sum[0];

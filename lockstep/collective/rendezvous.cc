@@ -37,7 +37,6 @@ void Rendezvous::meet(int rank, const char* name) {
   if (arrived == size_) pass_all();
   else wait_for_others(rank, generation);
   if (is_broken()) throw_broken(rank);
-  place.passed.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Rendezvous::pass_all() {
@@ -52,8 +51,10 @@ void Rendezvous::pass_all() {
                                                    "; every ", who_, " must make the same calls in the same order"));
     return;
   }
-  for (int rank = 0; rank < size_; ++rank)
+  for (int rank = 0; rank < size_; ++rank) {
     places_[static_cast<std::size_t>(rank)].point.store(nullptr, std::memory_order_relaxed);
+    places_[static_cast<std::size_t>(rank)].passed.fetch_add(1, std::memory_order_relaxed);
+  }
   arrived_.store(0, std::memory_order_relaxed);
   generation_.advance();
 }

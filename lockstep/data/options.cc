@@ -37,6 +37,9 @@ void validate_for_distribute_from_function(const InputOptions& options) {
 }
 
 std::int64_t InputContext::get_per_replica_batch_size(std::int64_t global_batch_size) const {
+  if (num_replicas_in_sync < 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("InputContext: num_replicas_in_sync is ", num_replicas_in_sync, "; it must be at least 1"));
   if (global_batch_size % num_replicas_in_sync != 0)
     throw Error(ErrorCode::kInvalidArgument, str("the global batch size ", global_batch_size, " is not divisible by the ",
                                                  num_replicas_in_sync, " replicas in sync; choose a multiple of it"));

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 
+#include "lockstep/base/error.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/collective/result_pool.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
 
 namespace lockstep::internal {
 namespace {
@@ -24,6 +27,20 @@ std::vector<at::Tensor> all_reduce(Group& group, ReduceOp op, const std::vector<
   return outputs;
 }
 
+// The group of a backward(), which is a collective too: it must run where the forward did. The address is compared before
+// it is used, since the strategy may be gone. On GPUs autograd has threads of its own, which know no replica.
+Group& group_here(std::int64_t address, const at::Tensor& gradient) {
+  auto* group = reinterpret_cast<Group*>(address);
+  if (!gradient.is_cpu()) return *group;
+  const auto mode = current_mode();
+  const bool is_in_replica = mode.context != nullptr && mode.replicas != &default_replicas();
+  if (!is_in_replica || &mode.replicas->group(mode.context->local_replica_id()) != group)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "backward() of an all_reduce or all_gather was called outside the run() of its forward; every replica must "
+                "call it, inside the function given to run()");
+  return *group;
+}
+
 // The group and the operation travel as integers: a context stores only what autograd knows.
 class AllReduce : public torch::autograd::Function<AllReduce> {
  public:
@@ -37,7 +54,7 @@ class AllReduce : public torch::autograd::Function<AllReduce> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto& group = *reinterpret_cast<Group*>(context->saved_data["group"].toInt());
+    auto& group = group_here(context->saved_data["group"].toInt(), gradients[0]);
     const auto op = context->saved_data["is_mean"].toBool() ? ReduceOp::kMean : ReduceOp::kSum;
     for (auto& gradient : gradients) gradient = gradient.contiguous();
     auto reduced = all_reduce(group, op, gradients);
@@ -63,7 +80,7 @@ class AllGather : public torch::autograd::Function<AllGather> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto& group = *reinterpret_cast<Group*>(context->saved_data["group"].toInt());
+    auto& group = group_here(context->saved_data["group"].toInt(), gradients[0]);
     const auto sum = all_reduce(group, ReduceOp::kSum, {gradients[0].contiguous()})[0];
     return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
                        context->saved_data["length"].toInt()),

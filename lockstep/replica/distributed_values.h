@@ -19,6 +19,8 @@ namespace internal {
 // The current replica's position for a value of `count` components. Throws kInvalidArgument outside every replica.
 std::size_t component_here(std::size_t count, const char* kind);
 std::size_t component_or_first(std::size_t count) noexcept;
+// `index`, which must be below `count`.
+std::size_t require_component(std::size_t index, std::size_t count, const char* kind);
 
 template <typename T>
 void print_value(std::ostream& out, const T& value) {
@@ -66,8 +68,13 @@ class PerReplica {
 
   std::size_t size() const noexcept { return values_.size(); }
   const std::vector<T>& values() const noexcept { return values_; }
-  const_reference operator[](std::size_t replica) const { return values_.at(replica); }
-  typename std::vector<T>::reference operator[](std::size_t replica) { return values_.at(replica); }
+  // Throws kInvalidArgument when there is no such component.
+  const_reference operator[](std::size_t replica) const {
+    return values_[internal::require_component(replica, values_.size(), "PerReplica")];
+  }
+  typename std::vector<T>::reference operator[](std::size_t replica) {
+    return values_[internal::require_component(replica, values_.size(), "PerReplica")];
+  }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
 
@@ -105,12 +112,15 @@ class Mirrored {
 
   std::size_t size() const noexcept { return values_.size(); }
   const std::vector<T>& values() const noexcept { return values_; }
-  const_reference operator[](std::size_t replica) const { return values_.at(replica); }
+  // Throws kInvalidArgument when there is no such component.
+  const_reference operator[](std::size_t replica) const {
+    return values_[internal::require_component(replica, values_.size(), "Mirrored")];
+  }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
 
   // The current replica's copy; outside run() the first.
-  const_reference get() const { return values_[internal::component_or_first(values_.size())]; }
+  const_reference get() const { return (*this)[internal::component_or_first(values_.size())]; }
 
   friend std::ostream& operator<<(std::ostream& out, const Mirrored& value) {
     return PerReplica<T>::print_components(out, "Mirrored", value.values_);

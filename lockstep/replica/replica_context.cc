@@ -72,6 +72,12 @@ std::size_t component_or_first(std::size_t count) noexcept {
   return replica < count ? replica : 0;
 }
 
+std::size_t require_component(std::size_t index, std::size_t count, const char* kind) {
+  if (index < count) return index;
+  throw Error(ErrorCode::kInvalidArgument,
+              str("component ", index, " of a ", kind, " with ", count, " components; there is one for each replica, from 0"));
+}
+
 }  // namespace internal
 
 ReplicaContext* get_replica_context() noexcept {
@@ -123,7 +129,7 @@ void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor
   std::vector<at::Tensor> inputs;
   std::vector<std::int64_t> bytes;
   for (const at::Tensor* leaf : dense) {
-    inputs.push_back(leaf->contiguous());
+    inputs.push_back(leaf->resolve_conj().resolve_neg().contiguous());
     bytes.push_back(inputs.back().numel() * static_cast<std::int64_t>(inputs.back().element_size()));
   }
   auto leaf = dense.begin();

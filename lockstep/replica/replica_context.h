@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,25 +110,28 @@ template <typename F, typename... Args>
 auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
   require_current("merge_call");
   using Result = std::invoke_result_t<F&, Strategy&, PerReplica<std::decay_t<Args>>...>;
+  using Kept = std::conditional_t<std::is_void_v<Result>, bool, Result>;
   struct Record {
     std::tuple<std::decay_t<Args>...> args;
-    std::optional<std::conditional_t<std::is_void_v<Result>, bool, Result>> result = std::nullopt;
-    Record* first = nullptr;
+    // Shared: a replica may still read it while another, which failed, is gone.
+    std::shared_ptr<std::optional<Kept>> result = nullptr;
   } mine{{args...}};
   internal::merge(*this, &mine, [&](std::span<void* const> all) {
-    for (void* record : all) static_cast<Record*>(record)->first = &mine;
+    // Before the call: a merge inside fn uses the same list of records.
+    const auto result = std::make_shared<std::optional<Kept>>();
+    for (void* record : all) static_cast<Record*>(record)->result = result;
     const auto call = [&]<std::size_t... I>(std::index_sequence<I...>)->decltype(auto) {
       return fn(strategy(),
                 internal::collect<std::decay_t<Args>>(
                     all, [](void* record) -> const auto& { return std::get<I>(static_cast<Record*>(record)->args); })...);
     };
     if constexpr (std::is_void_v<Result>) call(std::index_sequence_for<Args...>());
-    else mine.result.emplace(call(std::index_sequence_for<Args...>()));
-    if constexpr (IsDistributed<Result>::value) internal::require_components(mine.result->size(), all.size());
+    else result->emplace(call(std::index_sequence_for<Args...>()));
+    if constexpr (IsDistributed<Result>::value) internal::require_components((*result)->size(), all.size());
   });
   if constexpr (!std::is_void_v<Result>) {
-    auto selected = select_replica(local_replica_id_, *mine.first->result);
-    internal::merge_end(*this);  // replica 0's record must outlive everybody's look at it
+    auto selected = select_replica(local_replica_id_, **mine.result);
+    internal::merge_end(*this);  // a replica whose copy of the result fails is noticed here
     return selected;
   }
 }

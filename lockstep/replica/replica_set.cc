@@ -6,6 +6,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -92,17 +93,15 @@ class IntraOpThreads {
  public:
   explicit IntraOpThreads(int threads) : previous_(at::get_num_threads()) {
     if (previous_ != threads) at::set_num_threads(threads);
-    is_changed_ = previous_ != threads;
   }
   ~IntraOpThreads() {
-    if (is_changed_) at::set_num_threads(previous_);
+    if (at::get_num_threads() != previous_) at::set_num_threads(previous_);  // user code may have set it too
   }
   IntraOpThreads(const IntraOpThreads&) = delete;
   IntraOpThreads& operator=(const IntraOpThreads&) = delete;
 
  private:
   const int previous_;
-  bool is_changed_;
 };
 
 }  // namespace
@@ -116,6 +115,8 @@ struct ReplicaSet::State {
   State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDevice> on, const ReplicaSetOptions& with);
   ~State();
 
+  void start_replica(int replica);
+  void stop();
   void serve(int replica, const std::function<bool()>& is_over);
   void execute(int replica, Job& job);
   void execute_body(int replica, Job& job);
@@ -176,17 +177,27 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
     contexts.push_back(std::make_unique<ReplicaContext>(owner, replica));
     generators.push_back(internal::make_generator(torch_devices.back(), seed, replica));
   }
-  for (int replica = 1; replica < size; ++replica) {
-    threads.push_back(start_thread(str("lockstep:r", replica), [this, replica](const std::stop_token&) {
-      // In this order: the first read of a thread overwrites its value with the process's default (ARCHITECTURE.md, Traps).
-      at::get_num_threads();
-      at::set_num_threads(threads_each);
-      serve(replica, [this] { return is_stopping.load(std::memory_order_acquire); });
-    }));
+  try {
+    for (int replica = 1; replica < size; ++replica) start_replica(replica);
+  } catch (const std::system_error& error) {
+    stop();  // those that have started wait for work
+    throw Error(ErrorCode::kUnavailable,
+                str("the threads of ", size, " replicas cannot be started (", error.what(), "); use fewer replicas"));
   }
 }
 
-ReplicaSet::State::~State() {
+void ReplicaSet::State::start_replica(int replica) {
+  threads.push_back(start_thread(str("lockstep:r", replica), [this, replica](const std::stop_token&) {
+    // In this order: the first read of a thread overwrites its value with the process's default (ARCHITECTURE.md, Traps).
+    at::get_num_threads();
+    at::set_num_threads(threads_each);
+    serve(replica, [this] { return is_stopping.load(std::memory_order_acquire); });
+  }));
+}
+
+ReplicaSet::State::~State() { stop(); }
+
+void ReplicaSet::State::stop() {
   is_stopping.store(true, std::memory_order_release);
   wake_all();
 }
@@ -200,8 +211,10 @@ void ReplicaSet::State::serve(int replica, const std::function<bool()>& is_over)
   Mailbox& mailbox = mailboxes[static_cast<std::size_t>(replica)];
   while (true) {
     const auto seen = mailbox.gate.value();
-    if (Job* job = mailbox.job.exchange(nullptr, std::memory_order_acq_rel)) execute(replica, *job);
-    else if (is_over()) return;
+    if (Job* job = mailbox.job.exchange(nullptr, std::memory_order_acq_rel)) {
+      if (at::get_num_threads() != threads_each) at::set_num_threads(threads_each);  // what an earlier function set
+      execute(replica, *job);
+    } else if (is_over()) return;
     else if (!mailbox.gate.wait_briefly(seen)) mailbox.gate.wait(seen, Deadline::after(kIdleWait));
   }
 }

@@ -19,7 +19,8 @@ at::Tensor copy_like(const at::Tensor& gradient, const at::Tensor& parameter) {
 // copy_() costs more than the copy itself for a small gradient.
 void copy_into(const at::Tensor& slot, const at::Tensor& gradient) {
   if (slot.is_cpu() && gradient.is_cpu() && gradient.layout() == at::kStrided && gradient.strides() == slot.strides() &&
-      gradient.sizes() == slot.sizes() && gradient.scalar_type() == slot.scalar_type())
+      gradient.sizes() == slot.sizes() && gradient.scalar_type() == slot.scalar_type() && !gradient.is_conj() &&
+      !gradient.is_neg())
     std::memcpy(slot.data_ptr(), gradient.data_ptr(), slot.nbytes());
   else slot.copy_(gradient.layout() == at::kSparse ? gradient.to_dense() : gradient);
 }
@@ -62,7 +63,8 @@ void GradientReducer::State::settle(Slot& slot, const at::Tensor& incoming) {
   const c10::NoGradGuard no_grad;
   if (slot.is_direct()) {
     const bool is_usable = gradient.layout() == at::kStrided && gradient.strides() == slot.parameter.strides() &&
-                           !gradient.requires_grad() && internal::owns_memory(gradient, incoming);
+                           !gradient.requires_grad() && !gradient.is_conj() && !gradient.is_neg() &&
+                           internal::owns_memory(gradient, incoming);
     if (!is_usable) gradient = copy_like(gradient, slot.parameter);
     return;
   }

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/train/gradient_state.h"
@@ -23,7 +24,27 @@ at::Tensor gradient_in(const at::Tensor& buffer, std::int64_t offset, const at::
 
 }  // namespace
 
+// Sums go element by element through memory, so all copies of a parameter must be laid out alike.
+void GradientReducer::State::require_equal_copies() const {
+  const auto describe = [](const at::Tensor& p) {
+    return lockstep::str(p.sizes(), " ", p.scalar_type(), " with strides ", p.strides());
+  };
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto& first = replicas[0].slots[i].parameter;
+    for (std::size_t r = 1; r < replicas.size(); ++r) {
+      const auto& other = replicas[r].slots[i].parameter;
+      if (other.sizes() == first.sizes() && other.scalar_type() == first.scalar_type() && other.strides() == first.strides())
+        continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("parameter '", names[i], "' of ", model->name(), " is ", describe(first), " in replica 0 and ",
+                                describe(other), " in replica ", r,
+                                "; change a model in every replica, inside run(), or before mirrored()"));
+    }
+  }
+}
+
 void GradientReducer::State::plan() {
+  require_equal_copies();
   std::vector<GradientInfo> infos;
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < names.size(); ++i) {

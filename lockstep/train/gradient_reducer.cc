@@ -101,7 +101,13 @@ void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& co
 GradientReducer::GradientReducer(std::shared_ptr<ModuleReplicas> model, const GradientOptions& options)
     : state_(std::make_unique<State>(std::move(model), options)) {}
 
-GradientReducer::~GradientReducer() = default;
+// Sums of the last step must not become part of the next optimizer's gradients.
+GradientReducer::~GradientReducer() {
+  for (auto& replica : state_->replicas)
+    if (replica.has_stale)
+      for (auto& slot : replica.slots)
+        if (!slot.hooks.empty()) slot.parameter.mutable_grad().reset();
+}
 
 void GradientReducer::synchronize() {
   State& s = *state_;

@@ -63,6 +63,7 @@ struct GradientReducer::State {
 
   // At a meeting, on replica 0's thread, while all others wait (gradient_plan.cc).
   void plan();
+  void require_equal_copies() const;
   void report_unused();
 
   // Between two meetings, on every replica (gradient_sum.cc).

@@ -118,14 +118,21 @@ ModuleReplicas::ModuleReplicas(const Factory& make) {
     throw Error(
         ErrorCode::kFailedPrecondition,
         "mirrored() was called inside a replica, where every replica would make a model of its own; call it in scope()");
-  modules_.push_back(make());
+  const auto make_one = [&] {
+    auto module = make();
+    if (module == nullptr)
+      throw Error(ErrorCode::kInvalidArgument,
+                  "mirrored_from: the function gave no module; it must return a new one each time");
+    return module;
+  };
+  modules_.push_back(make_one());
   name_ = modules_[0]->name();
   if (replicas_ == nullptr) return;
 
   auto generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
   const auto state = generator.get_state();
   for (int replica = 1; replica < replicas_->size(); ++replica) {
-    auto module = make();
+    auto module = make_one();
     if (shares_tensors(*modules_[0], *module)) module = clone_of(*modules_[0]);
     modules_.push_back(std::move(module));
   }
