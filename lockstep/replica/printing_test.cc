@@ -93,7 +93,7 @@ TEST(DistributedValues, ComponentsAreReachedByReplica) {
   EXPECT_EQ(strategy.run([&] { return values.local() * 10 + same.get(); }).values(), (std::vector<int>{58, 68}));
   EXPECT_EQ(same.get(), 8);
   EXPECT_THAT([&] { return values.local(); }, testing::ThrowsCode(ErrorCode::kInvalidArgument));
-  EXPECT_THAT([&] { (void)values[2]; }, testing::ThrowsCode(ErrorCode::kInvalidArgument, \"component 2\"));
+  EXPECT_THAT([&] { (void)values[2]; }, testing::ThrowsCode(ErrorCode::kInvalidArgument, "component 2"));
 }
 
 }  // namespace
