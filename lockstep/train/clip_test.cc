@@ -11,22 +11,6 @@ constexpr double kMostNorm = 0.25;
 // LibTorch divides by the norm plus 1e-6.
 constexpr double kTolerance = 1e-6;
 
-// Dense layers and a table whose gradient may be sparse.
-struct WithTable : torch::nn::Module {
-  explicit WithTable(bool is_sparse)
-      : dense(register_module("dense", std::make_shared<SmallAndLarge>())),
-        table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 8).sparse(is_sparse)))) {
-    to(torch::kDouble);
-  }
-  // Rows look up repeated ids, some of them in several replicas.
-  torch::Tensor loss(const torch::Tensor& x) {
-    const auto ids = (x.slice(1, 0, 3).abs() * 6).to(torch::kLong);
-    return loss_of(*dense, x) + (table(ids).sum(1) * x).tanh().sum();
-  }
-  std::shared_ptr<SmallAndLarge> dense;
-  torch::nn::Embedding table;
-};
-
 struct Trained {
   Weights weights;
   std::vector<double> norms;

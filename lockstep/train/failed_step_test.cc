@@ -8,20 +8,6 @@ namespace {
 
 using namespace testing;
 
-struct Mixed : torch::nn::Module {
-  Mixed()
-      : dense(register_module("dense", std::make_shared<SmallAndLarge>())),
-        table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 8).sparse(true)))) {
-    to(torch::kDouble);
-  }
-  torch::Tensor loss(const torch::Tensor& x) {
-    const auto ids = (x.slice(1, 0, 3).abs() * 6).to(torch::kLong);
-    return loss_of(*dense, x) + (table(ids).sum(1) * x).tanh().sum();
-  }
-  std::shared_ptr<SmallAndLarge> dense;
-  torch::nn::Embedding table;
-};
-
 // Where replica `who` throws.
 enum class Place { kForward, kHookInTheMiddle, kHookOfAParameter, kAfterBackward, kUnderNoSync };
 
@@ -43,7 +29,7 @@ class FailedStep : public ::testing::TestWithParam<Failure> {
     torch::manual_seed(3);
     MirroredStrategy strategy(cpus(kReplicas));
     const auto scope = strategy.scope();
-    auto model = mirrored<Mixed>();
+    auto model = mirrored<WithTable>();
     auto optimizer = lockstep::optimizer<Sgd>(model, torch::optim::SGDOptions(0.01).momentum(0.9),
                                               {.gradients = {.overlap = GetParam().overlap}});
     for (int step = 0; step < kSteps; ++step) {
@@ -60,7 +46,7 @@ class FailedStep : public ::testing::TestWithParam<Failure> {
 
  private:
   // A step on other rows, which does not come to its end.
-  static void fail(Mixed& net, Optimizer& optimizer, const ReplicaContext& context) {
+  static void fail(WithTable& net, Optimizer& optimizer, const ReplicaContext& context) {
     const auto [place, who, overlap] = GetParam();
     const bool is_mine = context.replica_id_in_sync_group() == who;
     const auto x = part_of(batch(50, 8), context);

@@ -11,11 +11,6 @@
 namespace lockstep {
 namespace {
 
-// A dense copy in the parameter's memory order, without a graph.
-at::Tensor copy_like(const at::Tensor& gradient, const at::Tensor& parameter) {
-  return at::empty_like(parameter).copy_(gradient.layout() == at::kSparse ? gradient.to_dense() : gradient);
-}
-
 // copy_() costs more than the copy itself for a small gradient.
 void copy_into(const at::Tensor& slot, const at::Tensor& gradient) {
   if (slot.is_cpu() && gradient.is_cpu() && gradient.layout() == at::kStrided && gradient.strides() == slot.strides() &&
@@ -23,6 +18,13 @@ void copy_into(const at::Tensor& slot, const at::Tensor& gradient) {
       !gradient.is_neg())
     std::memcpy(slot.data_ptr(), gradient.data_ptr(), slot.nbytes());
   else slot.copy_(gradient.layout() == at::kSparse ? gradient.to_dense() : gradient);
+}
+
+// A dense copy in the parameter's memory order, without a graph.
+at::Tensor copy_like(const at::Tensor& gradient, const at::Tensor& parameter) {
+  auto copy = at::empty_like(parameter);
+  copy_into(copy, gradient);
+  return copy;
 }
 
 }  // namespace

@@ -103,10 +103,7 @@ GradientReducer::GradientReducer(std::shared_ptr<ModuleReplicas> model, const Gr
 
 // Sums of the last step must not become part of the next optimizer's gradients.
 GradientReducer::~GradientReducer() {
-  for (auto& replica : state_->replicas)
-    if (replica.has_stale)
-      for (auto& slot : replica.slots)
-        if (!slot.hooks.empty()) slot.parameter.mutable_grad().reset();
+  for (std::size_t replica = 0; replica < state_->replicas.size(); ++replica) state_->before(replica);
 }
 
 void GradientReducer::synchronize() {
@@ -136,12 +133,12 @@ void GradientReducer::end_step() { state_->begin_step(state_->replicas[state_->m
 void GradientReducer::discard() {
   State& s = *state_;
   const auto [begin, end] = s.replicas_here();
-  if (s.model->is_in_replica()) s.require_unpublished(begin);
-  else s.reset();  // no replica runs: sums that have begun can be dropped too
-  for (auto replica = begin; replica < end; ++replica) {
-    s.begin_step(s.replicas[replica]);
+  const bool is_in_replica = s.model->is_in_replica();
+  if (is_in_replica) s.require_unpublished(begin);
+  for (auto replica = begin; replica < end; ++replica)
     for (auto& slot : s.replicas[replica].slots) slot.parameter.mutable_grad().reset();
-  }
+  if (is_in_replica) s.begin_step(s.replicas[begin]);
+  else s.reset();  // no replica runs: sums that have begun can be dropped too
 }
 
 void GradientReducer::State::require_unpublished(std::size_t replica) const {

@@ -83,14 +83,10 @@ at::Tensor compute_average_loss(const at::Tensor& per_example_loss, std::optiona
 
 at::Tensor compute_average_loss(const at::Tensor& per_example_loss, const at::Tensor& sample_weight,
                                 std::optional<std::int64_t> global_batch_size) {
-  if (per_example_loss.dim() == 0 || sample_weight.dim() > per_example_loss.dim())
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("compute_average_loss: the weights have shape ", sample_weight.sizes(), ", the losses ",
-                              per_example_loss.sizes(), "; give one weight for each example or for each element"));
   auto weight = sample_weight;
   while (weight.dim() > 0 && weight.dim() < per_example_loss.dim()) weight = weight.unsqueeze(-1);
   const auto loss = floating(per_example_loss);
-  bool fits = true;
+  bool fits = loss.dim() > 0 && weight.dim() <= loss.dim();
   for (std::int64_t d = 0; fits && d < weight.dim(); ++d) fits = weight.size(d) == 1 || weight.size(d) == loss.size(d);
   if (!fits)
     throw Error(ErrorCode::kInvalidArgument,

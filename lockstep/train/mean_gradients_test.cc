@@ -7,21 +7,13 @@ namespace {
 
 using namespace testing;
 
-struct Mixed : torch::nn::Module {
-  Mixed()
-      : dense(register_module("dense", std::make_shared<SmallAndLarge>())),
-        table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 8).sparse(true)))),
-        late(register_parameter("late", torch::ones({8}))) {
-    to(torch::kDouble);
-  }
+struct Mixed : WithTable {
+  Mixed() : late(register_parameter("late", torch::ones({8}, torch::kDouble))) {}
   // One value a row.
   torch::Tensor losses(const torch::Tensor& x, int step) {
-    const auto ids = (x.slice(1, 0, 3).abs() * 6).to(torch::kLong);
-    const auto all = dense->forward(x).square().sum(1) + (table(ids).sum(1) * x).tanh().sum(1);
+    const auto all = dense->forward(x).square().sum(1) + looked_up(x).sum(1);
     return step < 3 ? all : all + (x * late).tanh().sum(1);
   }
-  std::shared_ptr<SmallAndLarge> dense;
-  torch::nn::Embedding table;
   torch::Tensor late;
 };
 

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/lockstep.h"
-#include "tests/support/testing.h"
+#include "tests/support/train_testing.h"
 
 // Parameters that a loss does not reach: never, in one replica only, in some steps only.
 
@@ -13,7 +13,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::LogCapture;
-using Sgd = torch::optim::SGD;
+using testing::Sgd;
+using testing::weights_of;
 
 // A trunk and two heads, of which a step uses what it wants; the tables' gradients may be sparse.
 struct TwoHeads : torch::nn::Module {
@@ -31,12 +32,6 @@ struct TwoHeads : torch::nn::Module {
 
 torch::Tensor input(int step, int rows) {
   return torch::arange(step, step + 3 * rows, torch::kDouble).reshape({rows, 3}).sin();
-}
-
-std::vector<torch::Tensor> weights_of(const torch::nn::Module& module) {
-  std::vector<torch::Tensor> weights;
-  for (const auto& p : module.parameters()) weights.push_back(p.detach().clone());
-  return weights;
 }
 
 void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b, const std::string& what) {

@@ -42,6 +42,22 @@ struct SmallAndLarge : torch::nn::Module {
 // A loss that adds up over rows.
 inline torch::Tensor loss_of(SmallAndLarge& net, const torch::Tensor& x) { return net.forward(x).square().sum() / kRows; }
 
+// The same beside a table whose gradient may be sparse.
+struct WithTable : torch::nn::Module {
+  explicit WithTable(bool is_sparse = true)
+      : dense(register_module("dense", std::make_shared<SmallAndLarge>())),
+        table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 8).sparse(is_sparse)))) {
+    to(torch::kDouble);
+  }
+  // Rows look up repeated ids, some of them in several replicas.
+  torch::Tensor looked_up(const torch::Tensor& x) {
+    return (table((x.slice(1, 0, 3).abs() * 6).to(torch::kLong)).sum(1) * x).tanh();
+  }
+  torch::Tensor loss(const torch::Tensor& x) { return loss_of(*dense, x) + looked_up(x).sum(); }
+  std::shared_ptr<SmallAndLarge> dense;
+  torch::nn::Embedding table;
+};
+
 inline Weights weights_of(const torch::nn::Module& module) {
   Weights weights;
   for (const auto& p : module.parameters()) weights.push_back(p.detach().clone());
