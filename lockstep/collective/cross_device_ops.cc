@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/torch_device.h"
@@ -29,6 +30,7 @@ ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumul
     : reduce_to_device_(std::move(reduce_to_device)), accumulation_fn_(std::move(accumulation_fn)) {}
 
 at::Tensor ReductionToOneDevice::reduce(ReduceOp op, std::span<const at::Tensor> values) const {
+  for (const auto& value : values) require_dense(value, "reduce");
   require_equal_values(values, "reduce");
   std::vector<at::Tensor> here(values.begin(), values.end());
   if (!reduce_to_device_.empty()) {

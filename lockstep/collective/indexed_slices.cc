@@ -2,14 +2,22 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 
 namespace lockstep {
 
 void IndexedSlices::validate() const {
   if (!values.defined() || !indices.defined())
     throw Error(ErrorCode::kInvalidArgument, "IndexedSlices: values and indices must both be given");
+  require_dense(values, "IndexedSlices::values");
+  require_dense(indices, "IndexedSlices::indices");
+  if (std::ranges::any_of(dense_shape, [](std::int64_t size) { return size < 0; }))
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("IndexedSlices: dense_shape ", at::IntArrayRef(dense_shape),
+                                                           " has a negative size; sizes are 0 or more"));
   if (indices.dim() != 1 || values.dim() < 1 || values.size(0) != indices.size(0))
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("IndexedSlices: values of shape ", values.sizes(), " and indices of shape ", indices.sizes(),
@@ -64,10 +72,18 @@ IndexedSlices concatenate(const std::vector<IndexedSlices>& parts) {
   std::vector<at::Tensor> values;
   std::vector<at::Tensor> indices;
   for (const auto& part : parts) {
+    part.validate();
+    if (part.values.sizes().slice(1) != parts[0].values.sizes().slice(1) ||
+        part.values.scalar_type() != parts[0].values.scalar_type())
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("IndexedSlices: rows of shape ", part.values.sizes().slice(1), " ", part.values.scalar_type(),
+                                " and of shape ", parts[0].values.sizes().slice(1), " ", parts[0].values.scalar_type(),
+                                " cannot be put together; all replicas must give rows of one shape and dtype"));
     values.push_back(part.values);
     indices.push_back(part.indices);
   }
-  return {at::cat(values, 0), at::cat(indices, 0), parts.empty() ? std::vector<std::int64_t>{} : parts[0].dense_shape};
+  if (parts.empty()) throw Error(ErrorCode::kInvalidArgument, "IndexedSlices: there is nothing to put together");
+  return {at::cat(values, 0), at::cat(indices, 0), parts[0].dense_shape};
 }
 
 void prefetch_rows(const at::Tensor& table, const at::Tensor& indices) {

@@ -16,7 +16,7 @@ ReduceOp parse(const std::string& name) {
 
 }  // namespace
 
-ReduceOpArg::ReduceOpArg(const char* name) : op_(parse(name)) {}
+ReduceOpArg::ReduceOpArg(const char* name) : op_(parse(name == nullptr ? "(null)" : name)) {}
 ReduceOpArg::ReduceOpArg(const std::string& name) : op_(parse(name)) {}
 
 std::ostream& operator<<(std::ostream& out, ReduceOp op) { return out << (op == ReduceOp::kSum ? "SUM" : "MEAN"); }

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 
 namespace lockstep {
 namespace {
@@ -86,13 +87,18 @@ void tree_sum_tensors(std::span<const at::Tensor> inputs, std::span<at::Tensor> 
 at::Tensor sum_values(std::span<const at::Tensor> values) {
   if (values.empty())
     throw Error(ErrorCode::kInvalidArgument, "reduce: there is no value to reduce; give one for each replica");
+  for (const auto& value : values) require_dense(value, "reduce");
   require_equal_values(values, "reduce");
   if (values.size() == 1) return values[0];
   std::vector<at::Tensor> inputs;
-  for (const auto& value : values) inputs.push_back(value.detach().resolve_conj().resolve_neg().contiguous());
+  for (const auto& value : values) inputs.push_back(in_memory(value.detach()));
   std::array<at::Tensor, 1> sum = {at::empty_like(inputs[0])};
   tree_sum_tensors(inputs, sum, {0, sum[0].numel()});
   return sum[0];
+}
+
+at::Tensor without_overflow(const at::Tensor& value) {
+  return value.defined() && at::isIntegralType(value.scalar_type(), /*includeBool=*/true) ? value.to(at::kLong) : value;
 }
 
 at::Tensor mean_of_sum(const at::Tensor& sum, std::int64_t count) {
@@ -101,11 +107,15 @@ at::Tensor mean_of_sum(const at::Tensor& sum, std::int64_t count) {
 }
 
 at::Tensor reduce_values(ReduceOp op, std::span<const at::Tensor> values) {
-  const auto sum = sum_values(values);
-  return op == ReduceOp::kSum ? sum : mean_of_sum(sum, static_cast<std::int64_t>(values.size()));
+  if (op == ReduceOp::kSum) return sum_values(values);
+  std::vector<at::Tensor> wide;
+  for (const auto& value : values) wide.push_back(without_overflow(value));
+  return mean_of_sum(sum_values(wide), static_cast<std::int64_t>(values.size()));
 }
 
 at::Tensor concatenate_values(std::span<const at::Tensor> values, std::int64_t axis) {
+  if (values.empty()) throw Error(ErrorCode::kInvalidArgument, "gather: there is no value; give one for each replica");
+  for (const auto& value : values) require_dense(value, "gather");
   const auto rank = values[0].dim();
   if (axis < 0 || axis >= rank)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("gather: axis ", axis, " does not exist in a value of shape ",

@@ -20,6 +20,9 @@ at::Tensor sum_values(std::span<const at::Tensor> values);
 // SUM or MEAN. A mean of integers is float64.
 at::Tensor reduce_values(ReduceOp op, std::span<const at::Tensor> values);
 
+// Integers that are narrower than 64 bits as int64, so that the sum behind a mean does not overflow.
+at::Tensor without_overflow(const at::Tensor& value);
+
 // values / count, where integers become float64.
 at::Tensor mean_of_sum(const at::Tensor& sum, std::int64_t count);
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/data/rows.h"
 
 namespace lockstep::data::internal {
@@ -219,8 +221,16 @@ class GeneratorNode final : public Node {
 };
 
 std::int64_t count_range(std::int64_t start, std::int64_t stop, std::int64_t step) {
-  if (step > 0) return start >= stop ? 0 : (stop - start + step - 1) / step;
-  return start <= stop ? 0 : (start - stop - step - 1) / -step;
+  if (step > 0 ? start >= stop : start <= stop) return 0;
+  // Unsigned: the distance of two int64 may not fit into one.
+  const auto distance = step > 0 ? static_cast<std::uint64_t>(stop) - static_cast<std::uint64_t>(start)
+                                 : static_cast<std::uint64_t>(start) - static_cast<std::uint64_t>(stop);
+  const auto stride = step > 0 ? static_cast<std::uint64_t>(step) : std::uint64_t{0} - static_cast<std::uint64_t>(step);
+  const auto count = (distance - 1) / stride + 1;
+  if (count > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("range(", start, ", ", stop, ", ", step, ") has ", count,
+                                                           " elements, more than can be counted; use a larger step"));
+  return static_cast<std::int64_t>(count);
 }
 
 void require_components(const Element& element, const char* what) {
@@ -229,6 +239,7 @@ void require_components(const Element& element, const char* what) {
     if (!element.components()[c].is_bytes() && !element[c].defined())
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str(what, ": ", name_component(element, c), " is an undefined tensor; give it a value"));
+    else if (!element.components()[c].is_bytes()) require_dense(element[c], what);
 }
 
 }  // namespace

@@ -52,6 +52,8 @@ void parse_part(DeviceSpec& spec, const std::string& part, const std::string& na
     spec.task = parse_index(words[1], name);
   } else if (words.size() <= 2 && std::ranges::count(kShortTypes, upper(key)) > 0) {
     set_type(spec, key, words.size() == 2 ? &words[1] : nullptr, name);
+  } else if (words.size() <= 2 && upper(key) == "CUDA") {  // LibTorch's spelling
+    set_type(spec, "GPU", words.size() == 2 ? &words[1] : nullptr, name);
   } else if (words.size() == 3 && key == "device") {
     set_type(spec, words[1], &words[2], name);
   } else if (!key.empty()) {

@@ -37,6 +37,7 @@ TEST(DeviceSpec, PartsMayBeAbsent) {
   EXPECT_EQ(DeviceSpec::parse(""), DeviceSpec());
   EXPECT_EQ(DeviceSpec::parse("GPU:3"), (DeviceSpec{.device_type = "GPU", .device_index = 3}));
   EXPECT_EQ(DeviceSpec::parse("GPU"), (DeviceSpec{.device_type = "GPU"}));
+  EXPECT_EQ(DeviceSpec::parse("cuda:1"), (DeviceSpec{.device_type = "GPU", .device_index = 1}));
   EXPECT_EQ(DeviceSpec::parse("/job:worker/task:2"), (DeviceSpec{.job = "worker", .task = 2}));
   EXPECT_EQ(DeviceSpec::parse("/job:ps/replica:1/task:12/device:gpu:7"), (DeviceSpec{"ps", 1, 12, "GPU", 7}));
 }

@@ -71,7 +71,8 @@ void set_logical_device_configuration(const std::string& physical, int count) {
   const auto spec = DeviceSpec::parse(physical);
   const auto type = spec.device_type.value_or("CPU");
   const auto index = spec.device_index.value_or(0);
-  if (index < 0 || index >= physical_count(type))
+  const bool is_elsewhere = spec.job.value_or("localhost") != "localhost" || spec.task.value_or(0) != 0;
+  if (is_elsewhere || index < 0 || index >= physical_count(type))
     throw Error(ErrorCode::kInvalidArgument, str("set_logical_device_configuration: there is no physical device '", physical,
                                                  "'; this process has ", join(", ", list_physical_devices())));
   if (count < 1)
@@ -106,8 +107,12 @@ LogicalDevice find_logical_device(const std::string& name) {
   constexpr std::int64_t kMostCpus = 4096;
   if (type == "CPU" && !configured_parts("CPU", 0) && index >= 0 && index < kMostCpus)
     return make_device("CPU", static_cast<int>(index), 0);
-  throw Error(ErrorCode::kInvalidArgument, str("there is no device '", name, "'; this process has ", what_exists(),
-                                               " (set_logical_device_configuration makes more)"));
+  const bool is_missing_gpu = type == "GPU" && devices.empty();
+  throw Error(ErrorCode::kInvalidArgument,
+              str("there is no device '", name, "'; this process has ", what_exists(),
+                  is_missing_gpu ? " and sees no GPU: its LibTorch was built without CUDA, or the driver shows none (try "
+                                   "nvidia-smi; make LIBTORCH=<a CUDA build> builds with another LibTorch)"
+                                 : " (set_logical_device_configuration makes more)"));
 }
 
 }  // namespace lockstep

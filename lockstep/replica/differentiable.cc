@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/collective/result_pool.h"
 #include "lockstep/replica/mode.h"
@@ -56,7 +57,7 @@ class AllReduce : public torch::autograd::Function<AllReduce> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto& group = group_here(context->saved_data["group"].toInt(), gradients[0]);
     const auto op = context->saved_data["is_mean"].toBool() ? ReduceOp::kMean : ReduceOp::kSum;
-    for (auto& gradient : gradients) gradient = gradient.contiguous();
+    for (auto& gradient : gradients) gradient = in_memory(gradient);
     auto reduced = all_reduce(group, op, gradients);
     reduced.resize(gradients.size() + 2);  // nothing for the group and the operation
     return reduced;
@@ -81,7 +82,7 @@ class AllGather : public torch::autograd::Function<AllGather> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto& group = group_here(context->saved_data["group"].toInt(), gradients[0]);
-    const auto sum = all_reduce(group, ReduceOp::kSum, {gradients[0].contiguous()})[0];
+    const auto sum = all_reduce(group, ReduceOp::kSum, {in_memory(gradients[0])})[0];
     return {sum.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
                        context->saved_data["length"].toInt()),
             at::Tensor(), at::Tensor()};
@@ -100,8 +101,8 @@ std::vector<at::Tensor> differentiable_all_reduce(Group& group, ReduceOp op, con
 }
 
 at::Tensor differentiable_all_gather(Group& group, const at::Tensor& value, std::int64_t axis) {
-  if (!needs_gradient({value})) return concatenate_values(group.all_gather(value.contiguous()), axis);
-  return AllGather::apply(value.contiguous(), reinterpret_cast<std::int64_t>(&group), axis);
+  if (!needs_gradient({value})) return concatenate_values(group.all_gather(in_memory(value)), axis);
+  return AllGather::apply(in_memory(value), reinterpret_cast<std::int64_t>(&group), axis);
 }
 
 }  // namespace lockstep::internal

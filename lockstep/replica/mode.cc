@@ -8,14 +8,23 @@ namespace lockstep::internal {
 namespace {
 
 thread_local Mode t_mode;
+thread_local int t_depth = 0;
 thread_local int t_update_replica = -1;
 
 }  // namespace
 
 Mode current_mode() noexcept { return t_mode; }
 
-ModeGuard::ModeGuard(Mode mode) : previous_(t_mode) { t_mode = mode; }
-ModeGuard::~ModeGuard() { t_mode = previous_; }
+int mode_depth() noexcept { return t_depth; }
+
+ModeGuard::ModeGuard(Mode mode) : previous_(t_mode) {
+  t_mode = mode;
+  ++t_depth;
+}
+ModeGuard::~ModeGuard() {
+  t_mode = previous_;
+  --t_depth;
+}
 
 int current_update_replica() noexcept { return t_update_replica; }
 

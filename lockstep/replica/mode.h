@@ -15,6 +15,9 @@ struct Mode {
 // The innermost mode of the calling thread; {null, null} when the stack is empty.
 Mode current_mode() noexcept;
 
+// How many modes are on the calling thread's stack.
+int mode_depth() noexcept;
+
 // Pushes a mode for the life of the object. Objects are destroyed in reverse order, on the thread that made them.
 class ModeGuard {
  public:

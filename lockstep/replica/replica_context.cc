@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/collective/rendezvous.h"
 #include "lockstep/replica/differentiable.h"
@@ -33,6 +34,11 @@ namespace internal {
 
 ReplicaSet& default_replicas() { return default_state().replicas; }
 void set_default_strategy(Strategy* strategy) { default_state().replicas.set_strategy(strategy); }
+
+std::shared_ptr<ReplicaSet> strategy_replicas(const Mode& mode) {
+  if (mode.replicas == nullptr || mode.replicas == &default_replicas()) return nullptr;
+  return mode.replicas->shared_from_this();
+}
 
 void merge(ReplicaContext& context, void* mine, FunctionRef<void(std::span<void* const>)> body) {
   ReplicaSet& replicas = context.replicas();
@@ -101,9 +107,12 @@ void ReplicaContext::require_current(const char* what) const {
   if (current == this) return;
   if (current == nullptr)
     throw Error(ErrorCode::kFailedPrecondition, str(what, " was called in cross-replica context; call it inside run()"));
-  throw Error(ErrorCode::kFailedPrecondition,
-              str(what, " was called with the ReplicaContext of replica ", local_replica_id_, " on the thread of replica ",
-                  current->local_replica_id(), "; every replica uses its own"));
+  const bool is_outside = &current->replicas() == &internal::default_replicas();
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      str(what, " was called with the ReplicaContext of replica ", local_replica_id_, " on ",
+          is_outside ? str("a thread that is in no replica") : str("the thread of replica ", current->local_replica_id()),
+          "; use it inside its run(), on the replica's own thread"));
 }
 
 void ReplicaContext::require_same_structure(const char* what, const internal::LeafList& leaves,
@@ -129,7 +138,8 @@ void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor
   std::vector<at::Tensor> inputs;
   std::vector<std::int64_t> bytes;
   for (const at::Tensor* leaf : dense) {
-    inputs.push_back(leaf->resolve_conj().resolve_neg().contiguous());
+    require_dense(*leaf, "all_reduce");
+    inputs.push_back(in_memory(op == ReduceOp::kMean ? without_overflow(*leaf) : *leaf));
     bytes.push_back(inputs.back().numel() * static_cast<std::int64_t>(inputs.back().element_size()));
   }
   auto leaf = dense.begin();
@@ -148,6 +158,7 @@ void ReplicaContext::all_reduce_leaves(ReduceOp op, const std::vector<at::Tensor
 
 void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
   require_current("all_reduce_");
+  require_dense(value, "all_reduce_");
   if (needs_gradient(value))
     throw Error(ErrorCode::kInvalidArgument,
                 "all_reduce_: the value needs a gradient; use all_reduce, which is differentiable");
@@ -166,6 +177,7 @@ void ReplicaContext::all_reduce_(ReduceOpArg op, at::Tensor& value) {
 at::Tensor ReplicaContext::all_gather_leaf(const at::Tensor& value, std::int64_t axis, const CommunicationOptions& options) {
   options.validate();
   const Rendezvous::TimeoutScope timeout(options.timeout());
+  require_dense(value, "all_gather");
   if (&replicas_ == &internal::default_replicas()) return value;
   return internal::differentiable_all_gather(replicas_.group(local_replica_id_), value, axis);
 }

@@ -16,6 +16,7 @@
 #include "lockstep/collective/reduce_op.h"
 #include "lockstep/fwd.h"
 #include "lockstep/replica/distributed_values.h"
+#include "lockstep/replica/mode.h"
 #include "lockstep/replica/nest.h"
 #include "lockstep/replica/replica_set.h"
 
@@ -97,6 +98,9 @@ namespace internal {
 // The single replica of code that runs outside every scope.
 ReplicaSet& default_replicas();
 void set_default_strategy(Strategy* strategy);
+
+// The replicas that what is made in `mode` belongs to; null outside every strategy.
+std::shared_ptr<ReplicaSet> strategy_replicas(const Mode& mode);
 
 // The core of merge_call: `mine` is this replica's argument record; `body` gets everybody's, on replica 0's thread.
 void merge(ReplicaContext& context, void* mine, FunctionRef<void(std::span<void* const>)> body);

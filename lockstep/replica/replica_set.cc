@@ -11,8 +11,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/first_error.h"
+#include "lockstep/base/forks.h"
 #include "lockstep/base/gate.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/collective/local_group.h"
@@ -59,30 +61,19 @@ class Turn {
   Gate given_back_;
 };
 
-// Gives the turn back at the end of an outermost run().
-class TurnGuard {
- public:
-  explicit TurnGuard(Turn* turn) : turn_(turn) {}
-  ~TurnGuard() {
-    if (turn_ != nullptr) turn_->give_back();
-  }
-  TurnGuard(const TurnGuard&) = delete;
-  TurnGuard& operator=(const TurnGuard&) = delete;
-
- private:
-  Turn* const turn_;
-};
-
 // One run(): lives on the caller's stack until every replica is done with it.
 struct Job {
   Level& level;
   FunctionRef<void(ReplicaContext&)> body;
   at::ThreadLocalState settings;
-  FirstError errors = {};
+  FirstError& errors;
   std::atomic<int> remaining{0};
 };
 
 int intra_op_threads_for(const ReplicaSetOptions& options, int replicas) {
+  if (options.intra_op_threads < 0)
+    throw Error(ErrorCode::kInvalidArgument, str("intra_op_threads is ", options.intra_op_threads,
+                                                 "; it must be 0 (the cores divided by the replicas) or more"));
   if (options.intra_op_threads > 0) return options.intra_op_threads;
   // One replica has the whole machine: what the program set for itself stays.
   return replicas == 1 ? at::get_num_threads() : std::max(1, available_cores() / replicas);
@@ -122,11 +113,16 @@ struct ReplicaSet::State {
   void execute_body(int replica, Job& job);
   void wake_all();
   void take_turn();
+  void give_turn_back() noexcept;
+  void run_job(FunctionRef<void(ReplicaContext&)> body, FirstError& errors);
+  void notify(std::function<void()> RunObserver::*when);
+  std::size_t require_replica(int replica) const;
   Level& enter_level();
   void wait_for_all(Job& job);
 
   // Const after construction.
-  Strategy* strategy;
+  std::atomic<Strategy*> strategy;  // null: gone
+  const std::uint64_t forks_at_start = forks();
   const std::vector<LogicalDevice> devices;
   const ReplicaSetOptions options;
   const int threads_each;
@@ -155,9 +151,9 @@ struct ReplicaSet::State {
   // Used by replica r's thread during run(), by others only between runs.
   std::vector<at::Generator> generators;
 
-  // Guarded by callbacks_mu.
-  std::mutex callbacks_mu;
-  std::vector<std::weak_ptr<std::function<void()>>> callbacks;
+  // Guarded by observers_mu.
+  std::mutex observers_mu;
+  std::vector<std::weak_ptr<RunObserver>> observers;
 
   std::vector<std::jthread> threads;  // last member: joined first
 };
@@ -200,6 +196,10 @@ ReplicaSet::State::~State() { stop(); }
 void ReplicaSet::State::stop() {
   is_stopping.store(true, std::memory_order_release);
   wake_all();
+  // In a forked child the threads do not exist: a join would wait for ever.
+  if (forks() != forks_at_start)
+    for (auto& thread : threads) thread.detach();
+  threads.clear();
 }
 
 void ReplicaSet::State::wake_all() {
@@ -247,7 +247,9 @@ void ReplicaSet::State::execute_body(int replica, Job& job) {
 
 Level& ReplicaSet::State::enter_level() {
   if (depth == levels.size()) levels.push_back(std::make_unique<Level>(size, options.communication.timeout()));
-  return *levels[depth++];
+  Level& level = *levels[depth++];
+  level.rendezvous.reset();
+  return level;
 }
 
 // User code cannot be interrupted, so this wait ends when it does; meanwhile it says who is still running.
@@ -267,10 +269,27 @@ void ReplicaSet::State::take_turn() {
   const auto timeout = options.communication.timeout();
   const auto limit = timeout.count() > 0 ? timeout : std::chrono::nanoseconds(kDefaultTimeout);
   if (!turn.take(Deadline::after(limit)))
-    throw Error(ErrorCode::kDeadlineExceeded,
-                str("run: another thread's run() of this strategy has not ended in ",
-                    std::chrono::duration<double>(limit).count(), " s; one strategy runs one function at a time"));
+    throw Error(
+        ErrorCode::kDeadlineExceeded,
+        str("run: another thread's run() of this strategy has not ended in ", std::chrono::duration<double>(limit).count(),
+            " s; one strategy runs one function at a time, and a function must not wait for a thread that calls run()"));
   turn_owner.store(std::this_thread::get_id());
+}
+
+void ReplicaSet::State::give_turn_back() noexcept {
+  turn_owner.store(std::thread::id());
+  turn.give_back();
+}
+
+std::size_t ReplicaSet::State::require_replica(int replica) const {
+  if (replica >= 0 && replica < size) return static_cast<std::size_t>(replica);
+  throw Error(ErrorCode::kInvalidArgument, str("replica ", replica, " of ", size, "; replicas count from 0"));
+}
+
+void ReplicaSet::State::notify(std::function<void()> RunObserver::*when) {
+  const std::lock_guard lock(observers_mu);
+  for (const auto& weak : observers)
+    if (const auto observer = weak.lock(); observer && (*observer).*when) ((*observer).*when)();
 }
 
 ReplicaSet::ReplicaSet(Strategy* strategy, std::vector<LogicalDevice> devices, const ReplicaSetOptions& options)
@@ -278,50 +297,68 @@ ReplicaSet::ReplicaSet(Strategy* strategy, std::vector<LogicalDevice> devices, c
 
 ReplicaSet::~ReplicaSet() = default;
 
+void ReplicaSet::retire() noexcept {
+  state_->strategy.store(nullptr);
+  state_->stop();
+}
+
 int ReplicaSet::size() const noexcept { return state_->size; }
 Strategy* ReplicaSet::strategy() const noexcept { return state_->strategy; }
 void ReplicaSet::set_strategy(Strategy* strategy) noexcept { state_->strategy = strategy; }
 const std::vector<LogicalDevice>& ReplicaSet::devices() const noexcept { return state_->devices; }
-c10::Device ReplicaSet::torch_device(int replica) const { return state_->torch_devices.at(static_cast<std::size_t>(replica)); }
+c10::Device ReplicaSet::torch_device(int replica) const { return state_->torch_devices[state_->require_replica(replica)]; }
 const ReplicaSetOptions& ReplicaSet::options() const noexcept { return state_->options; }
 int ReplicaSet::intra_op_threads() const noexcept { return state_->threads_each; }
 Group& ReplicaSet::group(int replica) { return state_->current[static_cast<std::size_t>(replica)]->hub.group(replica); }
 bool ReplicaSet::is_running_here() const noexcept { return state_->turn_owner.load() == std::this_thread::get_id(); }
 std::uint64_t ReplicaSet::runs() const noexcept { return state_->runs.load(std::memory_order_relaxed); }
 
-void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
-  State& s = *state_;
-  if (internal::current_mode().context != nullptr && internal::current_mode().replicas == this)
-    throw Error(ErrorCode::kFailedPrecondition,
-                "run() was called inside run(): it needs cross-replica context; call it outside, or inside merge_call()");
-  const bool is_nested = is_running_here();
-  if (!is_nested) s.take_turn();
-  const TurnGuard turn(is_nested ? nullptr : &s.turn);
-  s.runs.fetch_add(1, std::memory_order_relaxed);
-
-  Level& level = s.enter_level();
-  Job job{level, body, at::ThreadLocalState()};
-  job.remaining.store(s.size);
-  for (int replica = 1; replica < s.size; ++replica) {
-    auto& mailbox = s.mailboxes[static_cast<std::size_t>(replica)];
+void ReplicaSet::State::run_job(FunctionRef<void(ReplicaContext&)> body, FirstError& errors) {
+  Level& level = enter_level();
+  Job job{level, body, at::ThreadLocalState(), errors};
+  job.remaining.store(size);
+  for (int replica = 1; replica < size; ++replica) {
+    auto& mailbox = mailboxes[static_cast<std::size_t>(replica)];
     mailbox.job.store(&job, std::memory_order_release);
     mailbox.gate.advance();
   }
   {
-    const IntraOpThreads threads(s.size == 1 && s.options.intra_op_threads == 0 ? at::get_num_threads() : s.threads_each);
-    s.execute(0, job);
+    const IntraOpThreads threads(size == 1 && options.intra_op_threads == 0 ? at::get_num_threads() : threads_each);
+    execute(0, job);
   }
-  s.wait_for_all(job);
-  level.rendezvous.reset();
-  --s.depth;
-  if (!is_nested) s.turn_owner.store(std::thread::id());
-  if (!job.errors.has_error()) return;
-  {
-    const std::lock_guard lock(s.callbacks_mu);
-    for (const auto& weak : s.callbacks)
-      if (const auto callback = weak.lock()) (*callback)();
+  wait_for_all(job);
+  --depth;
+}
+
+void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
+  State& s = *state_;
+  require_runnable();
+  FirstError errors;
+  s.runs.fetch_add(1, std::memory_order_relaxed);
+  if (is_running_here()) {  // inside merge_call
+    s.run_job(body, errors);
+  } else {
+    s.take_turn();
+    const OnExit turn([&] { s.give_turn_back(); });
+    s.notify(&RunObserver::before);
+    s.run_job(body, errors);
+    s.notify(&RunObserver::after);
   }
-  job.errors.rethrow_if_any();
+  if (errors.has_error()) s.notify(&RunObserver::failed);
+  errors.rethrow_if_any();
+}
+
+void ReplicaSet::require_runnable() const {
+  const State& s = *state_;
+  if (internal::current_mode().context != nullptr && internal::current_mode().replicas == this)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "run() was called inside run(): it needs cross-replica context; call it outside, or inside merge_call()");
+  if (s.is_stopping.load(std::memory_order_relaxed))
+    throw Error(ErrorCode::kFailedPrecondition, "run() was called after its strategy was destroyed; keep the strategy alive");
+  if (s.size > 1 && forks() != s.forks_at_start)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "run() was called in a child process that was forked after the strategy was made; the replicas' threads do "
+                "not exist there: make the strategy after fork()");
 }
 
 void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, MergeBody body) {
@@ -349,20 +386,26 @@ void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, Me
   if (!is_released()) throw Error(ErrorCode::kAborted, str("the function of ", name, " failed on replica 0"));
 }
 
-std::shared_ptr<void> ReplicaSet::on_failed_run(std::function<void()> callback) {
-  auto shared = std::make_shared<std::function<void()>>(std::move(callback));
-  const std::lock_guard lock(state_->callbacks_mu);
-  std::erase_if(state_->callbacks, [](const auto& weak) { return weak.expired(); });
-  state_->callbacks.push_back(shared);
+std::shared_ptr<void> ReplicaSet::observe_runs(RunObserver observer) {
+  auto shared = std::make_shared<RunObserver>(std::move(observer));
+  const std::lock_guard lock(state_->observers_mu);
+  std::erase_if(state_->observers, [](const auto& weak) { return weak.expired(); });
+  state_->observers.push_back(shared);
   return shared;
 }
 
 at::Tensor ReplicaSet::generator_state(int replica) const {
-  return state_->generators.at(static_cast<std::size_t>(replica)).get_state();
+  return state_->generators[state_->require_replica(replica)].get_state();
 }
 
 void ReplicaSet::set_generator_state(int replica, const at::Tensor& state) {
-  state_->generators.at(static_cast<std::size_t>(replica)).set_state(state);
+  auto& generator = state_->generators[state_->require_replica(replica)];
+  const auto mine = generator.get_state();
+  if (!state.defined() || state.scalar_type() != at::kByte || !state.is_cpu() || state.sizes() != mine.sizes())
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("set_generator_state: replica ", replica, "'s state is a byte tensor of shape ", mine.sizes(),
+                              " on the CPU; give what generator_state() returned"));
+  generator.set_state(state);
 }
 
 void ReplicaSet::manual_seed(std::uint64_t seed) {

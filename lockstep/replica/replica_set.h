@@ -40,17 +40,23 @@ struct ReplicaSetOptions {
 //    returns when all have stopped, throws the first error with the others attached, and the set is usable again.
 // 4. In merge() everybody meets; then replica 0's thread runs the function in cross-replica context while the others
 //    stay in their mailbox loop, where a run() made by that function reaches them.
-class ReplicaSet {
+// 5. Variables, models and datasets share the set. When the strategy goes, its threads go; what is left can be read
+//    outside run(), and a run() is an error.
+class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
  public:
   ReplicaSet(Strategy* strategy, std::vector<LogicalDevice> devices, const ReplicaSetOptions& options);
   ~ReplicaSet();
   ReplicaSet(const ReplicaSet&) = delete;
   ReplicaSet& operator=(const ReplicaSet&) = delete;
 
+  // The strategy is going: ends the threads. Afterwards strategy() is null and run() throws kFailedPrecondition.
+  void retire() noexcept;
+
   int size() const noexcept;
   Strategy* strategy() const noexcept;
   void set_strategy(Strategy* strategy) noexcept;  // for the default strategy, whose replica is older than it
   const std::vector<LogicalDevice>& devices() const noexcept;
+  // Throws kInvalidArgument when there is no such replica, as all that take one do.
   c10::Device torch_device(int replica) const;
   const ReplicaSetOptions& options() const noexcept;
   int intra_op_threads() const noexcept;
@@ -67,8 +73,14 @@ class ReplicaSet {
   // Replica r's end of the group of all replicas; only inside run().
   Group& group(int replica);
 
-  // Called after a run() that failed, when no replica is running. The token keeps the registration alive.
-  std::shared_ptr<void> on_failed_run(std::function<void()> callback);
+  // Calls around every outermost run(), on its caller's thread, while no replica runs: before it (what that throws, run()
+  // throws), after it, and after it when it has failed, before the error is thrown. The token keeps them.
+  struct RunObserver {
+    std::function<void()> before = nullptr;
+    std::function<void()> after = nullptr;
+    std::function<void()> failed = nullptr;
+  };
+  std::shared_ptr<void> observe_runs(RunObserver observer);
 
   // True on the thread that is inside run() as its caller: in replica 0 and in merge_call's function.
   bool is_running_here() const noexcept;
@@ -85,6 +97,9 @@ class ReplicaSet {
   struct State;
 
  private:
+  // Throws kFailedPrecondition where run() cannot be called.
+  void require_runnable() const;
+
   std::unique_ptr<State> state_;
 };
 

@@ -24,9 +24,14 @@ std::vector<LogicalDevice> resolve(const std::vector<std::string>& named, int re
   if (replicas_per_device < 1)
     throw Error(ErrorCode::kInvalidArgument,
                 str("MirroredStrategy: replicas_per_device is ", replicas_per_device, "; it must be at least 1"));
+  constexpr std::size_t kMostReplicas = 4096;
   std::vector<LogicalDevice> devices;
   std::set<std::string> seen;
-  for (const auto& name : devices_to_use(named)) {
+  const auto names = devices_to_use(named);
+  if (names.size() * static_cast<std::size_t>(replicas_per_device) > kMostReplicas)
+    throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: ", names.size(), " devices with ", replicas_per_device,
+                                                 " replicas each; a process has at most ", kMostReplicas, " replicas"));
+  for (const auto& name : names) {
     const auto device = find_logical_device(name);
     if (!seen.insert(device.name).second)
       throw Error(ErrorCode::kInvalidArgument, str("MirroredStrategy: device '", name, "' (", device.name,

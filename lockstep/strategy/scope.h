@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "lockstep/fwd.h"
 #include "lockstep/replica/mode.h"
@@ -19,8 +20,13 @@ class [[nodiscard]] Scope {
  private:
   friend class Strategy;
   Scope() = default;
+  void enter(std::shared_ptr<ReplicaSet> replicas) {
+    mode_ = std::make_unique<internal::ModeGuard>(internal::Mode{replicas.get(), nullptr});
+    replicas_ = std::move(replicas);
+  }
 
-  std::unique_ptr<internal::ModeGuard> mode_;              // null: entered again, or the default strategy's
+  std::shared_ptr<ReplicaSet> replicas_;                   // what mode_ points to
+  std::unique_ptr<internal::ModeGuard> mode_;              // null: the default strategy's
   std::unique_ptr<internal::DefaultScope> default_scope_;  // the default strategy's only
 };
 

@@ -2,14 +2,20 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy_extended.h"
 
 namespace lockstep {
 namespace {
+
+// What experimental_set_strategy entered.
+thread_local std::unique_ptr<Scope> t_set_strategy;
 
 // Checks and normalises the axes of one replica's tensor.
 std::vector<std::int64_t> axes_of(const Axis& axis, const at::Tensor& value) {
@@ -19,7 +25,10 @@ std::vector<std::int64_t> axes_of(const Axis& axis, const at::Tensor& value) {
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str("reduce: axis ", a, " does not exist in a value of shape ", value.sizes(), "; it must be in [",
                                 -value.dim(), ", ", value.dim(), ")"));
-    axes.push_back(a < 0 ? a + value.dim() : a);
+    const auto positive = a < 0 ? a + value.dim() : a;
+    if (std::ranges::count(axes, positive) > 0)
+      throw Error(ErrorCode::kInvalidArgument, str("reduce: axis ", a, " is named twice; name each dimension once"));
+    axes.push_back(positive);
   }
   return axes;
 }
@@ -33,7 +42,7 @@ at::Tensor sum_over(const at::Tensor& value, const std::vector<std::int64_t>& ax
 
 Strategy::Strategy(std::vector<LogicalDevice> devices, const ReplicaSetOptions& options,
                    std::shared_ptr<const CrossDeviceOps> cross_device_ops)
-    : owned_(std::make_unique<ReplicaSet>(this, std::move(devices), options)),
+    : owned_(std::make_shared<ReplicaSet>(this, std::move(devices), options)),
       replicas_(owned_.get()),
       cross_device_ops_(std::move(cross_device_ops)),
       extended_(std::make_unique<StrategyExtended>(*this)) {}
@@ -44,9 +53,10 @@ Strategy::Strategy(ReplicaSet& borrowed)
       extended_(std::make_unique<StrategyExtended>(*this)) {}
 
 Strategy::~Strategy() {
-  // A scope that outlives its strategy would leave a dangling mode on the thread.
+  if (t_set_strategy && internal::mode_depth() == 1 && internal::current_mode().replicas == replicas_) t_set_strategy.reset();
   if (internal::current_mode().replicas == replicas_ && !is_default())
     log(LogLevel::kError, "a strategy is destroyed inside its own scope(); let the scope end first");
+  if (owned_) owned_->retire();
 }
 
 int Strategy::num_replicas_in_sync() const { return replicas_->size(); }
@@ -63,7 +73,7 @@ Scope Strategy::scope() {
     return scope;
   }
   if (has_strategy()) require_cross_replica_or_default("scope");
-  else scope.mode_ = std::make_unique<internal::ModeGuard>(internal::Mode{replicas_, nullptr});
+  scope.enter(owned_);
   return scope;
 }
 
@@ -87,6 +97,13 @@ void Strategy::require_one_each(std::size_t components, const char* what) const 
                                                replicas_->size(), " replicas; it must come from the same strategy"));
 }
 
+void Strategy::note_whole_element() const {
+  if (replicas_->size() > 1)
+    log_once(LogLevel::kWarning,
+             "run: a dataset element that was not distributed is given whole to every replica, which all train on the same "
+             "rows; iterate over strategy.experimental_distribute_dataset(dataset) to split it");
+}
+
 void Strategy::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   require_cross_replica_or_default("run");
   if (!is_default()) return replicas_->run(body);
@@ -102,7 +119,9 @@ at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values
   }
   std::vector<at::Tensor> sums;
   std::int64_t count = 0;
-  for (const auto& value : values) {
+  for (const auto& given : values) {
+    require_dense(given, "reduce");
+    const auto value = op == ReduceOp::kMean ? without_overflow(given) : given;
     const auto axes = axes_of(axis, value);
     std::int64_t elements = 1;
     for (const auto a : axes) elements *= value.size(a);
@@ -114,7 +133,6 @@ at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values
 }
 
 IndexedSlices Strategy::reduce_slices(ReduceOp op, std::vector<IndexedSlices> values) {
-  for (const auto& value : values) value.validate();
   auto all = concatenate(values);
   if (op == ReduceOp::kMean) all.values = mean_of_sum(all.values, static_cast<std::int64_t>(values.size()));
   return all;
@@ -123,6 +141,7 @@ IndexedSlices Strategy::reduce_slices(ReduceOp op, std::vector<IndexedSlices> va
 at::Tensor Strategy::reduce(ReduceOpArg op, const at::Tensor& value, const Axis& axis) {
   require_cross_replica_or_default("reduce");
   if (axis.is_given()) return reduce_leaf(op, std::vector<at::Tensor>(replicas_->size(), value), axis);
+  require_dense(value, "reduce");
   const bool is_zero = value.dim() == 0 && value.item<double>() == 0;
   if (op == ReduceOp::kSum && num_replicas_in_sync() > 1 && !is_zero)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("reduce: a value that is not distributed (", value.sizes(), " ",
@@ -149,6 +168,7 @@ at::Tensor Strategy::gather(const PerReplica<IndexedSlices>& value, std::int64_t
 
 at::Tensor Strategy::gather(const at::Tensor& value, std::int64_t) {
   require_cross_replica_or_default("gather");
+  require_dense(value, "gather");
   return value;
 }
 
@@ -168,6 +188,8 @@ data::Dataset Strategy::experimental_make_numpy_dataset(const std::vector<at::Te
 Strategy& get_strategy() {
   const auto* replicas = internal::current_mode().replicas;
   if (replicas == nullptr || replicas == &internal::default_replicas()) return default_strategy();
+  if (replicas->strategy() == nullptr)
+    throw Error(ErrorCode::kFailedPrecondition, "the strategy of this scope() was destroyed; let the scope end first");
   return *replicas->strategy();
 }
 
@@ -177,12 +199,11 @@ bool has_strategy() noexcept {
 }
 
 void experimental_set_strategy(Strategy* strategy) {
-  thread_local std::unique_ptr<Scope> t_scope;
-  t_scope.reset();
-  if (has_strategy())
+  if (internal::mode_depth() > (t_set_strategy ? 1 : 0))
     throw Error(ErrorCode::kFailedPrecondition,
                 "experimental_set_strategy was called inside a strategy's scope(); call it outside every scope");
-  if (strategy != nullptr) t_scope = std::make_unique<Scope>(strategy->scope());
+  t_set_strategy.reset();
+  if (strategy != nullptr) t_set_strategy = std::make_unique<Scope>(strategy->scope());
 }
 
 namespace internal {

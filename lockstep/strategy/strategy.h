@@ -31,8 +31,8 @@ class ClusterResolver;
 // State and computation distributed over a set of devices: the thing a program makes one of, and asks for everything.
 //
 // Methods that need cross-replica context may be called outside every scope or inside this strategy's; inside a
-// replica, or under another strategy, they throw kFailedPrecondition. Not copyable. Destroy it after everything made
-// in its scope.
+// replica, or under another strategy, they throw kFailedPrecondition. Not copyable. What was made in its scope may
+// outlive it, to be read; run() and scopes may not.
 class Strategy {
  public:
   virtual ~Strategy();
@@ -135,12 +135,14 @@ class Strategy {
   // Throws kInvalidArgument unless a per-replica value has one component for each replica.
   void require_one_each(std::size_t components, const char* what) const;
   bool is_default() const;
+  // Says once that every replica of several gets the whole element.
+  void note_whole_element() const;
   void run_replicas(FunctionRef<void(ReplicaContext&)> body);
   at::Tensor reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis);
   IndexedSlices reduce_slices(ReduceOp op, std::vector<IndexedSlices> values);
 
   // Const after construction.
-  std::unique_ptr<ReplicaSet> owned_;
+  std::shared_ptr<ReplicaSet> owned_;
   ReplicaSet* replicas_;
   std::shared_ptr<const CrossDeviceOps> cross_device_ops_;
   std::unique_ptr<StrategyExtended> extended_;

@@ -4,11 +4,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/device/torch_device.h"
 
 namespace lockstep {
 
 Mirrored<at::Tensor> StrategyExtended::copies(const at::Tensor& value, const Destinations& destinations) const {
+  require_dense(value, "broadcast_to");
   std::vector<at::Tensor> components;
   const auto put = [&](c10::Device device) {
     components.push_back(value.to(device, value.scalar_type(), false, /*copy=*/!components.empty()));

@@ -9,6 +9,7 @@ auto Strategy::run(F&& fn, const Args&... args) {
   using Result =
       std::remove_cvref_t<decltype(internal::call_in_replica(fn, std::declval<ReplicaContext&>(), select_replica(0, args)...))>;
   (internal::for_each_distributed(args, [this](std::size_t components) { require_one_each(components, "run"); }), ...);
+  if constexpr (internal::is_one_element_v<Args...>) note_whole_element();
   if constexpr (std::is_void_v<Result>) {
     run_replicas([&](ReplicaContext& context) {
       internal::call_in_replica(fn, context, select_replica(context.local_replica_id(), args)...);

@@ -33,7 +33,9 @@ void GradientReducer::State::before(std::size_t replica) {
   Replica& mine = replicas[replica];
   if (!mine.has_stale) return;
   for (auto& slot : mine.slots) {
-    if (slot.stale.defined() && slot.parameter.grad().is_same(slot.stale)) slot.parameter.mutable_grad().reset();
+    const bool is_stale = slot.stale.defined() && slot.parameter.grad().is_same(slot.stale) &&
+                          (slot.stale.is_inference() || slot.stale._version() == slot.stale_version);
+    if (is_stale) slot.parameter.mutable_grad().reset();
     slot.stale.reset();
   }
   mine.has_stale = false;

@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/train/gradient_state.h"
@@ -14,6 +16,10 @@ namespace lockstep {
 
 GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const GradientOptions& with)
     : model(std::move(of)), options(with), can_overlap(with.overlap), replicas(model->size()) {
+  if (options.bucket_bytes < 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("GradientOptions: bucket_bytes is ", options.bucket_bytes, "; it must be at least 1"));
+  place = model->take_gradients([this] { retire(); });
   for (std::size_t replica = 0; replica < model->size(); ++replica) {
     auto& slots = replicas[replica].slots;
     for (const auto& [name, parameter] : model->named_parameters(replica)) {
@@ -23,22 +29,46 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
     replicas[replica].kinds.resize(slots.size());
     for (std::size_t i = 0; i < slots.size(); ++i) watch(replica, i);
   }
-  if (model->replicas() != nullptr) failure_callback = model->replicas()->on_failed_run([this] { reset(); });
+  if (model->replicas() != nullptr) observer = model->replicas()->observe_runs({.failed = [this] { after_failed_run(); }});
 }
 
 void GradientReducer::State::watch(std::size_t replica, std::size_t index) {
   Slot& slot = replicas[replica].slots[index];
-  if (!slot.hooks.empty() || !slot.parameter.requires_grad()) return;
+  if (!slot.hooks.empty()) return require_hooked(slot, index);
+  if (!slot.parameter.requires_grad()) return;
   slot.hooks.push_back(internal::before_gradient(slot.parameter, [this, replica] { before(replica); }));
   slot.hooks.push_back(internal::on_gradient_ready(
       slot.parameter, [this, replica, index](const at::Tensor& incoming) { after(replica, index, incoming); }));
+  slot.accumulator = internal::accumulator_of(slot.parameter);
+}
+
+// LibTorch forgets the hooks of a parameter that gets another dtype or device.
+void GradientReducer::State::require_hooked(const Slot& slot, std::size_t index) const {
+  if (!slot.parameter.requires_grad() || internal::accumulator_of(slot.parameter) == slot.accumulator) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              lockstep::str("parameter '", names[index], "' of ", model->name(),
+                            " got another dtype or device after the optimizer was made (it is ", slot.parameter.scalar_type(),
+                            " on ", slot.parameter.device(), " now); make the optimizer after model->to(...)"));
+}
+
+void GradientReducer::State::retire() {
+  for (std::size_t replica = 0; replica < replicas.size(); ++replica) before(replica);
+  for (auto& replica : replicas)
+    for (auto& slot : replica.slots) slot.hooks.clear();
+  observer.reset();
+  is_retired = true;
 }
 
 void GradientReducer::State::take_unseen(std::size_t replica) {
   auto& slots = replicas[replica].slots;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     watch(replica, i);
-    if (slots[i].has_gradient || slots[i].hooks.empty() || !slots[i].parameter.grad().defined()) continue;
+    const auto& gradient = slots[i].parameter.grad();
+    if (slots[i].has_gradient || slots[i].hooks.empty() || !gradient.defined()) continue;
+    if (gradient.sizes() != slots[i].parameter.sizes())
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("the gradient that was set for parameter '", names[i], "' of ", model->name(), " has shape ",
+                                gradient.sizes(), ", the parameter ", slots[i].parameter.sizes(), "; they must be equal"));
     slots[i].has_gradient = slots[i].was_reached = true;
   }
 }
@@ -66,12 +96,22 @@ void GradientReducer::State::begin_step(Replica& mine) {
     slot.fired = 0;
     slot.sparse_sum.reset();
     slot.stale = slot.parameter.grad();
+    slot.stale_version = slot.stale.defined() && !slot.stale.is_inference() ? slot.stale._version() : 0;
   }
 }
 
 void GradientReducer::State::reset() {
   if (exchange) exchange->reset();
   for (auto& replica : replicas) begin_step(replica);
+}
+
+void GradientReducer::State::after_failed_run() {
+  reset();
+  const auto [fewest, most] = std::ranges::minmax(replicas | std::views::transform(&Replica::steps));
+  if (fewest == most) return;
+  log(LogLevel::kError, str("a replica failed between synchronize() and step() of ", model->name(),
+                            ": some copies have made the step and others have not; load saved weights before the next run()"));
+  for (auto& replica : replicas) replica.steps = most;
 }
 
 void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& context, Group& group) {
@@ -102,15 +142,17 @@ GradientReducer::GradientReducer(std::shared_ptr<ModuleReplicas> model, const Gr
     : state_(std::make_unique<State>(std::move(model), options)) {}
 
 // Sums of the last step must not become part of the next optimizer's gradients.
-GradientReducer::~GradientReducer() {
-  for (std::size_t replica = 0; replica < state_->replicas.size(); ++replica) state_->before(replica);
-}
+GradientReducer::~GradientReducer() { state_->retire(); }
 
 void GradientReducer::synchronize() {
   State& s = *state_;
   const auto replica = s.model->index_here();
   auto& mine = s.replicas[replica];
   if (mine.is_synchronized) return;
+  if (s.is_retired)
+    throw Error(ErrorCode::kFailedPrecondition,
+                str("another optimizer was made for ", s.model->name(),
+                    " after this one, and gradients go to the newest; use that one, or make this one again"));
   if (s.model->replicas() != nullptr && !s.model->is_in_replica())
     throw Error(ErrorCode::kFailedPrecondition, str("the gradients of ", s.model->name(),
                                                     " are brought together by all replicas: call optimizer.step() or "
@@ -128,7 +170,11 @@ void GradientReducer::synchronize() {
   mine.is_synchronized = true;
 }
 
-void GradientReducer::end_step() { state_->begin_step(state_->replicas[state_->model->index_here()]); }
+void GradientReducer::end_step() {
+  auto& mine = state_->replicas[state_->model->index_here()];
+  state_->begin_step(mine);
+  ++mine.steps;
+}
 
 void GradientReducer::discard() {
   State& s = *state_;

@@ -29,14 +29,16 @@ struct GradientReducer::State {
 
   struct Slot {
     at::Tensor parameter;
-    at::Tensor gradient = {};    // over the bucket's memory; not defined: not planned, or summed where it is
-    at::Tensor stale = {};       // what the last step left; any other gradient is this step's
+    at::Tensor gradient = {};  // over the bucket's memory; not defined: not planned, or summed where it is
+    at::Tensor stale = {};     // what the last step left; any other gradient, or a written one, is this step's
+    std::int64_t stale_version = 0;
     at::Tensor sparse_sum = {};  // between two meetings: what the gradient becomes
     std::size_t bucket = kNoBucket;
     bool has_gradient = false;                      // since the last step
     bool was_reached = false;                       // by any backward() so far
     int fired = 0;                                  // outside no_sync, since the last step
     std::vector<std::shared_ptr<void>> hooks = {};  // none: frozen
+    const void* accumulator = nullptr;              // that they are on
 
     bool is_planned() const { return bucket != kNoBucket; }
     bool is_direct() const { return is_planned() && !gradient.defined(); }
@@ -47,6 +49,7 @@ struct GradientReducer::State {
     std::vector<GradientKind> kinds;  // read by all replicas between two meetings
     std::vector<int> missing;         // by bucket: members whose gradient has not come
     int no_sync = 0;
+    std::uint64_t steps = 0;
     bool has_stale = false;  // gradients of the last step are still there
     bool is_synchronized = false;
   };
@@ -79,6 +82,10 @@ struct GradientReducer::State {
   void require_unpublished(std::size_t replica) const;
   // Hooks a parameter that needs gradients, unless it has hooks already.
   void watch(std::size_t replica, std::size_t index);
+  // Throws kFailedPrecondition when LibTorch has dropped the hooks.
+  void require_hooked(const Slot& slot, std::size_t index) const;
+  // Gives the gradients up: hooks are gone, synchronize() throws.
+  void retire();
   // Gradients that no hook has seen: of parameters that were frozen until now, and those that the user has set.
   void take_unseen(std::size_t replica);
   // [begin, end): inside a replica it alone, outside run() all of them.
@@ -86,6 +93,7 @@ struct GradientReducer::State {
   std::vector<std::string> unused() const;
   void begin_step(Replica& mine);
   void reset();
+  void after_failed_run();
 
   // Const after construction.
   const std::shared_ptr<ModuleReplicas> model;
@@ -97,12 +105,14 @@ struct GradientReducer::State {
   std::vector<Bucket> buckets;
   bool can_overlap;
   bool has_reported_unused = false;
+  bool is_retired = false;  // outside run() only
 
   // [r] used only by replica r (kinds, and sparse gradients: see above).
   std::vector<Replica> replicas;
 
-  // Const after construction: keeps reset() called after a failed run().
-  std::shared_ptr<void> failure_callback;
+  // What keeps reset() called after a failed run(), and the model's gradients ours.
+  std::shared_ptr<void> observer;
+  std::shared_ptr<void> place;
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/replica/replica_context.h"
 
 namespace lockstep {
@@ -68,6 +69,7 @@ at::Tensor average(const at::Tensor& losses, std::int64_t examples) {
 }  // namespace
 
 at::Tensor compute_average_loss(const at::Tensor& per_example_loss, std::optional<std::int64_t> global_batch_size) {
+  require_dense(per_example_loss, "compute_average_loss");
   const int replicas = global_batch_size ? 1 : replicas_here("compute_average_loss without a global_batch_size");
   if (per_example_loss.dim() == 0)
     throw Error(ErrorCode::kInvalidArgument,
@@ -83,6 +85,8 @@ at::Tensor compute_average_loss(const at::Tensor& per_example_loss, std::optiona
 
 at::Tensor compute_average_loss(const at::Tensor& per_example_loss, const at::Tensor& sample_weight,
                                 std::optional<std::int64_t> global_batch_size) {
+  require_dense(per_example_loss, "compute_average_loss");
+  require_dense(sample_weight, "compute_average_loss, sample_weight");
   auto weight = sample_weight;
   while (weight.dim() > 0 && weight.dim() < per_example_loss.dim()) weight = weight.unsqueeze(-1);
   const auto loss = floating(per_example_loss);
@@ -96,6 +100,7 @@ at::Tensor compute_average_loss(const at::Tensor& per_example_loss, const at::Te
 }
 
 at::Tensor scale_regularization_loss(const at::Tensor& regularization_loss) {
+  require_dense(regularization_loss, "scale_regularization_loss");
   const int replicas = replicas_here("scale_regularization_loss");
   return floating(regularization_loss).sum() / replicas;
 }

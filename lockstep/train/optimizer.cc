@@ -14,8 +14,18 @@ namespace {
 // The square of the norm of a gradient, dense or sparse, in float64.
 double squared_norm(const at::Tensor& gradient) {
   const auto values = gradient.layout() == at::kSparse ? gradient.coalesce().values() : gradient;
-  const double norm = at::linalg_vector_norm(values, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
+  const auto real = values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
+  const double norm = at::linalg_vector_norm(real, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
   return norm * norm;
+}
+
+void require_usable(const torch::optim::Optimizer* made) {
+  if (made == nullptr)
+    throw Error(ErrorCode::kInvalidArgument, "Optimizer: the function made no optimizer; it must return a new one each time");
+  if (dynamic_cast<const torch::optim::LBFGS*>(made) != nullptr)
+    throw Error(ErrorCode::kUnimplemented,
+                "Optimizer: LBFGS calls the loss several times in a step, which step() cannot do; use SGD, Adam, AdamW, "
+                "Adagrad or RMSprop");
 }
 
 }  // namespace
@@ -31,7 +41,8 @@ Optimizer::Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, co
   for (std::size_t replica = 0; replica < model_->size(); ++replica) {
     std::vector<at::Tensor> parameters;
     for (const auto& [name, parameter] : model_->named_parameters(replica)) parameters.push_back(parameter);
-    optimizers_.push_back(make(*model_->at(replica), std::move(parameters)));
+    optimizers_.push_back(make(std::move(parameters)));
+    require_usable(optimizers_.back().get());
   }
 }
 

@@ -25,7 +25,7 @@ struct OptimizerOptions {
 //   optimizer.step();   // inside run()
 class Optimizer {
  public:
-  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(torch::nn::Module&, std::vector<at::Tensor>)>;
+  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)>;
   Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options);
 
   // Inside run(), in every replica: brings the gradients together (those of backward(), and those that were put into
@@ -87,7 +87,7 @@ template <typename X, typename M, typename XOptions>
 Optimizer optimizer(const MirroredModule<M>& model, const XOptions& x_options, const OptimizerOptions& options = {}) {
   return Optimizer(
       model.replicas(),
-      [&](torch::nn::Module&, std::vector<at::Tensor> parameters) -> std::unique_ptr<torch::optim::Optimizer> {
+      [&](std::vector<at::Tensor> parameters) -> std::unique_ptr<torch::optim::Optimizer> {
         return std::make_unique<X>(std::move(parameters), x_options);
       },
       options);

@@ -83,6 +83,10 @@ std::shared_ptr<void> before_gradient(const at::Tensor& parameter, std::function
   return token;
 }
 
+const void* accumulator_of(const at::Tensor& parameter) {
+  return torch::autograd::impl::try_get_grad_accumulator(parameter).get();
+}
+
 // Counting references, because whoever else uses the memory holds a tensor of its own over the same storage. A gradient
 // that was handed over is a view of `incoming`, and that often one of a base that nobody else knows (the gradient of a
 // linear layer's weight is a transposed product).

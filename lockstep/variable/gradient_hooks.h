@@ -14,6 +14,9 @@ std::shared_ptr<void> on_gradient_ready(const at::Tensor& parameter, std::functi
 // Calls `hook` just before a gradient is accumulated into the parameter's.
 std::shared_ptr<void> before_gradient(const at::Tensor& parameter, std::function<void()> hook);
 
+// What the hooks of a parameter are on; null: none, or LibTorch has dropped it.
+const void* accumulator_of(const at::Tensor& parameter);
+
 // After on_gradient_ready's hook was called with `incoming`: whether nothing but the parameter's gradient (and the
 // hook's caller, by `incoming`) uses the gradient's memory, so that it may be written to while backward() goes on.
 bool owns_memory(const at::Tensor& gradient, const at::Tensor& incoming);

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -46,6 +47,12 @@ std::vector<std::size_t> ties(const torch::OrderedDict<std::string, at::Tensor>&
   return positions;
 }
 
+// The memory is replaced where the other copy's has another dtype or order.
+void copy_tensor(const at::Tensor& from, at::Tensor to) {
+  if (from.scalar_type() == to.scalar_type() && from.strides() == to.strides()) to.copy_(from);
+  else to.set_data(from.detach().to(to.device(), from.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+}
+
 // Copies by name; both must list the same tensors.
 void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
                   const torch::OrderedDict<std::string, at::Tensor>& to, const std::string& module) {
@@ -63,8 +70,11 @@ void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
                     "apart; use mirrored_from([] { return <a new module>; }), which is called once a replica"));
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i)
-    if (from[i].value().defined()) to[i].value().copy_(from[i].value());
+    if (from[i].value().defined()) copy_tensor(from[i].value(), to[i].value());
 }
+
+const void* data_of(const at::Tensor& tensor) { return tensor.has_storage() ? tensor.data_ptr() : nullptr; }
+std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 }  // namespace
 
@@ -113,7 +123,7 @@ class ModuleReplicas::GradientWatch {
 
 ModuleReplicas::ModuleReplicas(const Factory& make) {
   const auto mode = internal::current_mode();
-  replicas_ = mode.replicas == &internal::default_replicas() ? nullptr : mode.replicas;
+  replicas_ = internal::strategy_replicas(mode);
   if (replicas_ != nullptr && mode.context != nullptr)
     throw Error(
         ErrorCode::kFailedPrecondition,
@@ -142,7 +152,10 @@ ModuleReplicas::ModuleReplicas(const Factory& make) {
     if (replica > 0) copy_from_first(replica);
   }
   synchronized_at_run_ = replicas_->runs();
-  if (size() > 1) watch_ = std::make_unique<GradientWatch>(*this);
+  if (size() == 1) return;
+  watch_ = std::make_unique<GradientWatch>(*this);
+  note_state();
+  observer_ = replicas_->observe_runs({[this] { hand_out_changes(); }, [this] { note_state(); }});
 }
 
 ModuleReplicas::~ModuleReplicas() = default;
@@ -152,9 +165,44 @@ void ModuleReplicas::copy_from_first(std::size_t replica) const {
   copy_tensors(modules_[0]->named_buffers(), modules_[replica]->named_buffers(), name_);
 }
 
+void ModuleReplicas::note_state() const {
+  if (noted_.empty())
+    for (const auto& tensors : {modules_[0]->parameters(), modules_[0]->buffers()})
+      for (const auto& tensor : tensors)
+        if (tensor.defined()) noted_.push_back({tensor, nullptr, 0});
+  for (auto& [tensor, data, version] : noted_) {
+    data = data_of(tensor);
+    version = version_of(tensor);
+  }
+}
+
+void ModuleReplicas::hand_out_changes() const {
+  const bool is_changed = std::ranges::any_of(noted_, [](const Written& noted) {
+    return data_of(noted.tensor) != noted.data || version_of(noted.tensor) != noted.version;
+  });
+  if (!is_changed) return;
+  for (std::size_t replica = 1; replica < size(); ++replica) copy_from_first(replica);
+}
+
+const std::shared_ptr<torch::nn::Module>& ModuleReplicas::at(std::size_t replica) const {
+  if (replica < modules_.size()) return modules_[replica];
+  throw Error(ErrorCode::kInvalidArgument,
+              str("copy ", replica, " of ", name_, ", of which there are ", size(), "; copies count from 0, one a replica"));
+}
+
+std::shared_ptr<void> ModuleReplicas::take_gradients(std::function<void()> retire) const {
+  if (is_in_replica())
+    throw Error(ErrorCode::kFailedPrecondition,
+                str("an optimizer for ", name_, " was made inside a replica; one serves all replicas: make it outside run()"));
+  if (const auto previous = retire_.lock()) (*previous)();
+  auto token = std::make_shared<std::function<void()>>(std::move(retire));
+  retire_ = token;
+  return token;
+}
+
 bool ModuleReplicas::is_in_replica() const {
   const auto mode = internal::current_mode();
-  return mode.context != nullptr && mode.replicas == replicas_;
+  return mode.context != nullptr && mode.replicas == replicas_.get();
 }
 
 std::size_t ModuleReplicas::index_here() const {
@@ -167,9 +215,10 @@ std::size_t ModuleReplicas::index_here() const {
                       "replicas would train the one copy; call mirrored() inside scope()"));
     return 0;
   }
-  if (mode.context != nullptr && mode.replicas == replicas_) return static_cast<std::size_t>(mode.context->local_replica_id());
+  if (mode.context != nullptr && mode.replicas == replicas_.get())
+    return static_cast<std::size_t>(mode.context->local_replica_id());
   if (mode.replicas == &internal::default_replicas()) return 0;
-  const int replica = internal::local_replica_of(replicas_, name_.c_str());
+  const int replica = internal::local_replica_of(replicas_.get(), name_.c_str());
   return replica < 0 ? 0 : static_cast<std::size_t>(replica);
 }
 

@@ -16,7 +16,8 @@ namespace lockstep {
 //
 // Parameters are mirrored: the optimizer keeps them equal. Buffers (batch norm's running statistics) are synchronised
 // on read: every replica updates its own, and the first look from outside run() after a run() replaces all copies by
-// their mean (integers: by replica 0's).
+// their mean (integers: by replica 0's). What a program writes outside run() to the copy that it sees there, replica
+// 0's, reaches all others at the next run(): so torch::load(model.local(), file) loads all.
 class ModuleReplicas {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
@@ -29,13 +30,14 @@ class ModuleReplicas {
   ModuleReplicas& operator=(const ModuleReplicas&) = delete;
 
   std::size_t size() const noexcept { return modules_.size(); }
-  ReplicaSet* replicas() const noexcept { return replicas_; }  // null: made outside every strategy
+  ReplicaSet* replicas() const noexcept { return replicas_.get(); }  // null: made outside every strategy
   const std::string& name() const noexcept { return name_; }
 
   // The current replica's copy; outside run(), replica 0's, with its buffers synchronised.
   // Throws kFailedPrecondition under another strategy, and inside a replica when it was made outside scope().
   const std::shared_ptr<torch::nn::Module>& here() const;
-  const std::shared_ptr<torch::nn::Module>& at(std::size_t replica) const { return modules_.at(replica); }
+  // Throws kInvalidArgument when there is no such copy.
+  const std::shared_ptr<torch::nn::Module>& at(std::size_t replica) const;
 
   // Sets all copies' training mode; inside run() the current replica's only.
   void train(bool on) const;
@@ -53,22 +55,37 @@ class ModuleReplicas {
   // Replaces all copies' buffers by their mean, if a run() may have changed them. Not inside run().
   void synchronize_buffers() const;
 
+  // The one that keeps the copies' gradients in step: a new one retires the one before, whose `retire` is called. The
+  // token keeps the place. Not inside run().
+  std::shared_ptr<void> take_gradients(std::function<void()> retire) const;
+
   // Told by whoever keeps the replicas' gradients in step; see GradientWatch.
   void note_synchronized(std::size_t replica) const;
 
  private:
   class GradientWatch;
+  struct Written {
+    at::Tensor tensor;
+    const void* data;
+    std::int64_t version;
+  };
 
   void copy_from_first(std::size_t replica) const;
+  void note_state() const;
+  void hand_out_changes() const;
 
   // Const after construction.
-  ReplicaSet* replicas_;
+  std::shared_ptr<ReplicaSet> replicas_;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::string name_;
   std::unique_ptr<GradientWatch> watch_;
 
   // Used only outside run().
   mutable std::uint64_t synchronized_at_run_ = 0;
+  mutable std::vector<Written> noted_;  // replica 0's tensors as the last run() left them
+  mutable std::weak_ptr<std::function<void()>> retire_;
+
+  std::shared_ptr<void> observer_;  // last: its calls use the rest
 };
 
 }  // namespace lockstep

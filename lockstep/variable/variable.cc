@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
@@ -42,7 +43,15 @@ at::Tensor combine(const Variable::State& state, const char* what, std::span<voi
   return reduce_values(state.aggregation == VariableAggregation::kSum ? ReduceOp::kSum : ReduceOp::kMean, values);
 }
 
+// One of `count` equal parts of a sum: of integers rounded towards 0.
+at::Tensor part_of_sum(const at::Tensor& value, std::size_t count) {
+  const auto n = static_cast<std::int64_t>(count);
+  if (value.is_complex()) return value / n;
+  return value.is_floating_point() ? value.to(at::kDouble) / static_cast<double>(n) : at::div(value.to(at::kLong), n, "trunc");
+}
+
 void require_shape(const Variable::State& state, const char* what, const at::Tensor& value) {
+  require_dense(value, lockstep::str(what, " to variable '", state.name, "'").c_str());
   if (value.sizes() == state.components[0].sizes()) return;
   throw Error(ErrorCode::kInvalidArgument,
               lockstep::str(what, " to variable '", state.name, "' of shape ", state.components[0].sizes(),
@@ -72,7 +81,7 @@ VariableAggregation Variable::aggregation() const { return state_->aggregation; 
 std::size_t Variable::size() const { return state_->components.size(); }
 const std::vector<at::Tensor>& Variable::components() const { return state_->components; }
 bool Variable::is_distributed() const { return state_->replicas != nullptr; }
-ReplicaSet* Variable::replicas() const { return state_->replicas; }
+ReplicaSet* Variable::replicas() const { return state_->replicas.get(); }
 
 std::vector<std::string> Variable::component_names() const {
   std::vector<std::string> names;
@@ -92,7 +101,7 @@ int Variable::here() const {
   const auto mode = internal::current_mode();
   if (state_->replicas != nullptr) {
     if (mode.replicas == &internal::default_replicas()) return internal::current_update_replica();
-    return internal::local_replica_of(state_->replicas, str("variable '", name(), "'").c_str());
+    return internal::local_replica_of(state_->replicas.get(), str("variable '", name(), "'").c_str());
   }
   if (mode.context != nullptr && mode.replicas != &internal::default_replicas())
     throw Error(ErrorCode::kFailedPrecondition,
@@ -139,6 +148,9 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
   const char* what = how == Write::kAssign ? "assign" : how == Write::kAdd ? "assign_add" : "assign_sub";
   const c10::NoGradGuard no_grad;
   if (!is_literal) require_shape(*state_, what, value);
+  if (how != Write::kAssign && state_->components[0].scalar_type() == at::kBool)
+    throw Error(ErrorCode::kInvalidArgument,
+                str(what, " to variable '", name(), "', which is bool and has no arithmetic; use assign()"));
   const auto apply = [&](at::Tensor& component, const at::Tensor& given) {
     const auto operand = given.detach().to(component.options());
     if (how == Write::kAssign) component.copy_(operand);
@@ -165,7 +177,7 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
       throw Error(ErrorCode::kInvalidArgument, str(what, " across replicas on variable '", name(),
                                                    "', which is synchronised on read with SUM, would count the "
                                                    "value once per replica; use assign(), or write inside run()"));
-    apply_to_all(value.to(at::kDouble) / static_cast<double>(size()));
+    apply_to_all(part_of_sum(value, size()));
   } else {
     apply_to_all(value);
   }
@@ -180,8 +192,11 @@ void Variable::restore(const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   require_shape(*state_, "restore", value);
   const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && size() > 1;
-  const auto part = is_divided ? value.to(at::kDouble) / static_cast<double>(size()) : value;
+  const auto part = is_divided ? part_of_sum(value, size()) : value;
   for (auto& component : state_->components) component.copy_(part);
+  // What the division of integers left over: a restored count is the saved one.
+  if (is_divided && !value.is_floating_point() && !value.is_complex())
+    state_->components[0].add_(value - part * static_cast<std::int64_t>(size()));
 }
 
 }  // namespace lockstep

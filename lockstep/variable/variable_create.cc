@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/variable/variable_state.h"
@@ -25,7 +26,9 @@ void require_valid(const VariableOptions& options, const at::Tensor& initial) {
                               ": aggregation MEAN needs a floating point dtype; use SUM or ONLY_FIRST_REPLICA"));
 }
 
-std::shared_ptr<Variable::State> make_state(ReplicaSet* replicas, const at::Tensor& initial, const VariableOptions& options) {
+std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const at::Tensor& initial,
+                                            const VariableOptions& options) {
+  require_dense(initial, lockstep::str("variable '", options.name, "'").c_str());
   if (replicas != nullptr) require_valid(options, initial);
   auto state = std::make_shared<Variable::State>();
   state->name = options.name.empty() ? "Variable" : options.name;
@@ -63,15 +66,18 @@ std::shared_ptr<Variable::State> make_in_replica(ReplicaContext& context, const 
                     str("replica ", replica, " makes a variable named '", other.name, "' where replica 0 makes '", options.name,
                         "'; all replicas must make the same variables in the same order"));
     }
-    const auto state = make_state(&context.replicas(), initializer(), options);
+    const auto state = make_state(context.replicas().shared_from_this(), initializer(), options);
     for (void* record : all) static_cast<Request*>(record)->made = state;
   });
   return mine.made;
 }
 
 std::shared_ptr<Variable::State> make(const std::function<at::Tensor()>& initializer, const VariableOptions& options) {
+  if (!initializer)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("variable '", options.name, "': the initializer is empty; give a function that returns a tensor"));
   const auto mode = internal::current_mode();
-  ReplicaSet* replicas = mode.replicas == &internal::default_replicas() ? nullptr : mode.replicas;
+  const auto replicas = internal::strategy_replicas(mode);
   if (replicas != nullptr && t_default_scopes > 0)
     throw Error(ErrorCode::kFailedPrecondition,
                 str("variable '", options.name,

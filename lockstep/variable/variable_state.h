@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace lockstep {
 struct Variable::State {
   // Const after construction (the tensors' contents are not).
   std::string name;
-  ReplicaSet* replicas = nullptr;  // null: made outside every strategy
+  std::shared_ptr<ReplicaSet> replicas = nullptr;  // null: made outside every strategy
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::kOnWrite;
   VariableAggregation aggregation = VariableAggregation::kNone;
