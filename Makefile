@@ -52,7 +52,8 @@ tsan: setup
 bench: build
 	@python3 bench/run.py --build $(BUILD) $(if $(PEERS),--peers $(PEERS))
 
-install: build
+install: setup
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target lockstep
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:

@@ -196,9 +196,11 @@ ReplicaSet::State::~State() { stop(); }
 void ReplicaSet::State::stop() {
   is_stopping.store(true, std::memory_order_release);
   wake_all();
-  // In a forked child the threads do not exist: a join would wait for ever.
-  if (forks() != forks_at_start)
-    for (auto& thread : threads) thread.detach();
+  if (forks() != forks_at_start) {
+    // In a forked child the threads do not exist, and neither can be joined nor detached: their handles are kept.
+    static auto* lost = new std::vector<std::vector<std::jthread>>;
+    lost->push_back(std::move(threads));
+  }
   threads.clear();
 }
 

@@ -39,7 +39,8 @@ class MirroredModule {
   void train(bool on = true) const { replicas_->train(on); }
   void eval() const { replicas_->train(false); }
 
-  // The current replica's copy as LibTorch's functions take it: torch::save(model.local(), "weights.pt").
+  // The current replica's copy as LibTorch's functions take it: torch::save(model.local(), "weights.pt"), and
+  // auto local = model.local(); torch::load(local, "weights.pt") outside run(), which loads all copies.
   std::shared_ptr<M> local() const { return std::dynamic_pointer_cast<M>(replicas_->here()); }
 
   const std::shared_ptr<ModuleReplicas>& replicas() const noexcept { return replicas_; }
