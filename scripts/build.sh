@@ -23,5 +23,5 @@ if ! cmake -G Ninja -S . -B "$folder" "${options[@]}" >"$folder/configure.log" 2
 fi
 sed -n 's/^-- lockstep: //p' "$folder/configure.log"
 echo "building in $folder (a first build takes some minutes)"
-ninja -C "$folder" -j "$jobs" "${targets[@]}" | (grep -Ev '^ninja: (Entering|no work)' || true)
+ninja -C "$folder" -j "$jobs" "${targets[@]}" | (grep --line-buffered -Ev '^ninja: (Entering|no work)' || true)
 exit "${PIPESTATUS[0]}"

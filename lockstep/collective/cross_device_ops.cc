@@ -38,6 +38,8 @@ at::Tensor ReductionToOneDevice::reduce(ReduceOp op, std::span<const at::Tensor>
     for (auto& value : here) value = value.to(device);
   }
   if (!accumulation_fn_) return reduce_values(op, here);
+  if (op == ReduceOp::kMean)
+    for (auto& value : here) value = without_overflow(value);
   const auto sum = accumulation_fn_(here);
   return op == ReduceOp::kSum ? sum : mean_of_sum(sum, static_cast<std::int64_t>(here.size()));
 }

@@ -7,8 +7,12 @@
 
 namespace lockstep {
 
+bool is_dense(const at::Tensor& value) {
+  return value.defined() && value.layout() == at::kStrided && !value.is_quantized() && !value.is_meta();
+}
+
 void require_dense(const at::Tensor& value, const char* what) {
-  if (value.defined() && value.layout() == at::kStrided && !value.is_quantized() && !value.is_meta()) return;
+  if (is_dense(value)) return;
   const auto kind = !value.defined()                 ? lockstep::str("an undefined tensor")
                     : value.layout() != at::kStrided ? lockstep::str("a tensor of layout ", value.layout())
                     : value.is_quantized()           ? lockstep::str("a quantised tensor")

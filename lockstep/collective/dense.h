@@ -4,8 +4,9 @@
 
 namespace lockstep {
 
-// Throws kInvalidArgument unless `value` is a tensor with ordinary memory: defined, strided, not quantised, not on the
-// meta device. `what` begins the message.
+// Whether `value` is a tensor with ordinary memory: defined, strided, not quantised, not on the meta device.
+bool is_dense(const at::Tensor& value);
+// Throws kInvalidArgument unless it is. `what` begins the message.
 void require_dense(const at::Tensor& value, const char* what);
 
 // The elements of `value` one after the other in memory, with nothing left to be conjugated or negated on reading.

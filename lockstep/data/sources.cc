@@ -20,14 +20,20 @@ class RangeTable final : public Table {
   RangeTable(std::int64_t start, std::int64_t step, std::int64_t rows) : start_(start), step_(step), rows_(rows) {}
 
   std::int64_t rows() const override { return rows_; }
-  Element row(std::int64_t row) const override { return Element(at::scalar_tensor(start_ + row * step_, at::kLong)); }
+  Element row(std::int64_t row) const override { return Element(at::scalar_tensor(at(row), at::kLong)); }
   Element gather(std::span<const std::int64_t> rows) const override {
     auto values = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
-    std::ranges::transform(rows, values.data_ptr<std::int64_t>(), [&](std::int64_t row) { return start_ + row * step_; });
+    std::ranges::transform(rows, values.data_ptr<std::int64_t>(), [&](std::int64_t row) { return at(row); });
     return Element(std::move(values));
   }
 
  private:
+  // Unsigned: the way to a value may leave the range of int64.
+  std::int64_t at(std::int64_t row) const {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(start_) +
+                                     static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(step_));
+  }
+
   const std::int64_t start_, step_, rows_;
 };
 

@@ -97,7 +97,18 @@ class IntraOpThreads {
 
 }  // namespace
 
+// A registered observer. Its mutex is held while it is called, so that who takes it back waits for the call to end; it
+// may also be taken back by the call itself.
+struct ReplicaSet::Observer {
+  explicit Observer(RunObserver with) : observer(std::move(with)) {}
+  const RunObserver observer;
+  std::recursive_mutex mu;
+  bool is_gone = false;  // guarded by mu
+};
+
 struct ReplicaSet::State {
+  using Observers = std::vector<std::shared_ptr<Observer>>;
+
   struct alignas(64) Mailbox {
     std::atomic<Job*> job{nullptr};
     Gate gate;
@@ -120,8 +131,10 @@ struct ReplicaSet::State {
   Level& enter_level();
   void wait_for_all(Job& job);
 
-  // Const after construction.
+  // Own synchronisation.
   std::atomic<Strategy*> strategy;  // null: gone
+
+  // Const after construction.
   const std::uint64_t forks_at_start = forks();
   const std::vector<LogicalDevice> devices;
   const ReplicaSetOptions options;
@@ -151,9 +164,9 @@ struct ReplicaSet::State {
   // Used by replica r's thread during run(), by others only between runs.
   std::vector<at::Generator> generators;
 
-  // Guarded by observers_mu.
+  // Guarded by observers_mu. The list is replaced, never changed: it is walked without the lock.
   std::mutex observers_mu;
-  std::vector<std::weak_ptr<RunObserver>> observers;
+  std::shared_ptr<const Observers> observers = std::make_shared<Observers>();
 
   std::vector<std::jthread> threads;  // last member: joined first
 };
@@ -289,9 +302,15 @@ std::size_t ReplicaSet::State::require_replica(int replica) const {
 }
 
 void ReplicaSet::State::notify(std::function<void()> RunObserver::*when) {
-  const std::lock_guard lock(observers_mu);
-  for (const auto& weak : observers)
-    if (const auto observer = weak.lock(); observer && (*observer).*when) ((*observer).*when)();
+  std::shared_ptr<const Observers> all;
+  {
+    const std::lock_guard lock(observers_mu);
+    all = observers;
+  }
+  for (const auto& one : *all) {
+    const std::lock_guard lock(one->mu);
+    if (!one->is_gone && one->observer.*when) (one->observer.*when)();
+  }
 }
 
 ReplicaSet::ReplicaSet(Strategy* strategy, std::vector<LogicalDevice> devices, const ReplicaSetOptions& options)
@@ -335,17 +354,16 @@ void ReplicaSet::State::run_job(FunctionRef<void(ReplicaContext&)> body, FirstEr
 void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
   State& s = *state_;
   require_runnable();
-  FirstError errors;
+  const bool is_nested = is_running_here();  // inside merge_call
+  if (!is_nested) s.take_turn();
+  const OnExit turn([&] {
+    if (!is_nested) s.give_turn_back();
+  });
   s.runs.fetch_add(1, std::memory_order_relaxed);
-  if (is_running_here()) {  // inside merge_call
-    s.run_job(body, errors);
-  } else {
-    s.take_turn();
-    const OnExit turn([&] { s.give_turn_back(); });
-    s.notify(&RunObserver::before);
-    s.run_job(body, errors);
-    s.notify(&RunObserver::after);
-  }
+  if (!is_nested) s.notify(&RunObserver::before);
+  FirstError errors;
+  s.run_job(body, errors);
+  if (!is_nested) s.notify(&RunObserver::after);
   if (errors.has_error()) s.notify(&RunObserver::failed);
   errors.rethrow_if_any();
 }
@@ -389,11 +407,18 @@ void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, Me
 }
 
 std::shared_ptr<void> ReplicaSet::observe_runs(RunObserver observer) {
-  auto shared = std::make_shared<RunObserver>(std::move(observer));
+  auto added = std::make_shared<Observer>(std::move(observer));
   const std::lock_guard lock(state_->observers_mu);
-  std::erase_if(state_->observers, [](const auto& weak) { return weak.expired(); });
-  state_->observers.push_back(shared);
-  return shared;
+  auto all = std::make_shared<State::Observers>();
+  for (const auto& one : *state_->observers)
+    if (const std::lock_guard own(one->mu); !one->is_gone) all->push_back(one);
+  all->push_back(added);
+  state_->observers = std::move(all);
+  const auto take_back = [added](void*) {
+    const std::lock_guard own(added->mu);
+    added->is_gone = true;
+  };
+  return std::shared_ptr<void>(added.get(), take_back);
 }
 
 at::Tensor ReplicaSet::generator_state(int replica) const {

@@ -40,7 +40,7 @@ struct ReplicaSetOptions {
 //    returns when all have stopped, throws the first error with the others attached, and the set is usable again.
 // 4. In merge() everybody meets; then replica 0's thread runs the function in cross-replica context while the others
 //    stay in their mailbox loop, where a run() made by that function reaches them.
-// 5. Variables, models and datasets share the set. When the strategy goes, its threads go; what is left can be read
+// 5. Variables and models share the set. When the strategy goes, its threads go; what is left can be read
 //    outside run(), and a run() is an error.
 class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
  public:
@@ -56,7 +56,7 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   Strategy* strategy() const noexcept;
   void set_strategy(Strategy* strategy) noexcept;  // for the default strategy, whose replica is older than it
   const std::vector<LogicalDevice>& devices() const noexcept;
-  // Throws kInvalidArgument when there is no such replica, as all that take one do.
+  // Throws kInvalidArgument when there is no such replica, as the generators' functions below do.
   c10::Device torch_device(int replica) const;
   const ReplicaSetOptions& options() const noexcept;
   int intra_op_threads() const noexcept;
@@ -73,8 +73,9 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   // Replica r's end of the group of all replicas; only inside run().
   Group& group(int replica);
 
-  // Calls around every outermost run(), on its caller's thread, while no replica runs: before it (what that throws, run()
-  // throws), after it, and after it when it has failed, before the error is thrown. The token keeps them.
+  // Calls around run(), on its caller's thread, while no replica computes: before and after an outermost one (what `before`
+  // throws, run() throws), and after any that has failed, a run() in merge_call too, before the error is thrown. They stop
+  // when the token goes, which waits for a call that is under way.
   struct RunObserver {
     std::function<void()> before = nullptr;
     std::function<void()> after = nullptr;
@@ -97,6 +98,8 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   struct State;
 
  private:
+  struct Observer;
+
   // Throws kFailedPrecondition where run() cannot be called.
   void require_runnable() const;
 

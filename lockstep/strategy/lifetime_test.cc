@@ -2,6 +2,9 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "lockstep/lockstep.h"
 #include "tests/support/testing.h"
 
@@ -30,6 +33,53 @@ TEST(Lifetime, VariablesAndModelsCanBeReadAfterTheirStrategy) {
   EXPECT_EQ(variable->value().item<double>(), 4.0);
   EXPECT_EQ((*model)->weight.numel(), 2);
   EXPECT_EQ(optimizer->learning_rate(), 0.1);
+}
+
+TEST(Lifetime, ARunAfterTheStrategyIsAnError) {
+  auto strategy = std::make_unique<MirroredStrategy>(cpus(2));
+  const auto replicas = strategy->replicas().shared_from_this();
+  strategy.reset();
+  EXPECT_THAT([&] { replicas->run([](ReplicaContext&) {}); }, ThrowsCode(ErrorCode::kFailedPrecondition, "destroyed"));
+}
+
+TEST(Lifetime, AnObserverThatThrowsStopsTheRunAndNothingElse) {
+  MirroredStrategy strategy(cpus(2));
+  int calls = 0;
+  auto token = strategy.replicas().observe_runs({.before = [&] {
+    if (++calls == 1) throw Error(ErrorCode::kInvalidArgument, "not now");
+  }});
+  bool has_run = false;
+  EXPECT_THAT([&] { strategy.run([&] { has_run = true; }); }, ThrowsCode(ErrorCode::kInvalidArgument, "not now"));
+  EXPECT_FALSE(has_run);
+  testing::on_threads(2, [&](int) { strategy.run([] {}); });
+  EXPECT_EQ(calls, 3);
+  token.reset();
+  strategy.run([] {});
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(Lifetime, ObserversOfAFailedRunAreCalledBeforeTheNextRunBegins) {
+  MirroredStrategy strategy(cpus(2));
+  std::atomic<int> running{0};
+  std::atomic<bool> was_running{false};
+  const auto token = strategy.replicas().observe_runs({.failed = [&] {
+    for (int i = 0; i < 50; ++i) {
+      if (running.load() > 0) was_running = true;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }});
+  testing::on_threads(2, [&](int thread) {
+    for (int round = 0; round < 10; ++round) {
+      if (thread == 0) EXPECT_THROW(strategy.run([] { throw std::runtime_error("no"); }), std::runtime_error);
+      else
+        strategy.run([&] {
+          ++running;
+          std::this_thread::sleep_for(std::chrono::microseconds(300));
+          --running;
+        });
+    }
+  });
+  EXPECT_FALSE(was_running);
 }
 
 TEST(Lifetime, AScopeThatOutlivesItsStrategySaysSo) {
@@ -68,12 +118,14 @@ TEST(Lifetime, AForkedChildIsToldThatTheReplicasAreNotThere) {
   const auto child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
+    alarm(30);  // the parent waits for this process
     const auto code = testing::code_of([&] { strategy->run([] {}); });
     strategy.reset();  // must not wait for threads that do not exist
     _exit(code == ErrorCode::kFailedPrecondition ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
   strategy->run([] {});
 }

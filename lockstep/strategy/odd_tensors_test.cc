@@ -69,6 +69,9 @@ TEST(OddTensors, AMeanOfSmallIntegersDoesNotOverflow) {
   EXPECT_EQ(strategy.reduce("mean", each, 0).item<double>(), 100.0);
   const auto inside = strategy.run([&](ReplicaContext& context) { return context.all_reduce("mean", value); });
   EXPECT_EQ(inside[1].max().item<double>(), 100.0);
+  const auto add = [](std::span<const torch::Tensor> values) { return values[0] + values[1]; };
+  const ReductionToOneDevice own("", add);
+  EXPECT_EQ(own.reduce(ReduceOp::kMean, each.values()).max().item<double>(), 100.0);
 }
 
 TEST(OddTensors, AnAxisNamedTwiceIsRefused) {
@@ -96,6 +99,11 @@ TEST(OddTensors, ARestoredCountIsExact) {
   const auto large = (std::int64_t{1} << 60) + 1;
   count.restore(torch::tensor(large));
   EXPECT_EQ(count.value().item<std::int64_t>(), large);
+  Variable flag(torch::zeros({}, torch::kBool), on_read);
+  flag.assign(torch::ones({}, torch::kBool));
+  EXPECT_TRUE(flag.components()[1].item<bool>());
+  flag.restore(torch::zeros({}, torch::kBool));
+  EXPECT_FALSE(flag.components()[0].item<bool>());
   Variable wave(torch::zeros({1}, torch::kComplexDouble), on_read);
   const auto given = torch::complex(torch::ones({1}, torch::kDouble), torch::ones({1}, torch::kDouble));
   wave.assign(given);
@@ -111,7 +119,11 @@ TEST(OddTensors, ARangeThatCannotBeCountedIsRefused) {
   constexpr auto kLowest = std::numeric_limits<std::int64_t>::min();
   constexpr auto kHighest = std::numeric_limits<std::int64_t>::max();
   EXPECT_THAT([] { data::Dataset::range(kLowest, kHighest, 1); }, ThrowsCode(ErrorCode::kInvalidArgument, "counted"));
-  EXPECT_EQ(data::Dataset::range(kLowest, kHighest, kHighest).cardinality(), 3);
+  const auto far = data::Dataset::range(kLowest, kHighest, kHighest);
+  EXPECT_EQ(far.cardinality(), 3);
+  std::vector<std::int64_t> values;
+  for (const auto& element : far) values.push_back(element[0].item<std::int64_t>());
+  EXPECT_EQ(values, (std::vector<std::int64_t>{kLowest, -1, kHighest - 1}));
 }
 
 }  // namespace

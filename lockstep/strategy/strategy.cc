@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
@@ -98,7 +99,8 @@ void Strategy::require_one_each(std::size_t components, const char* what) const 
 }
 
 void Strategy::note_whole_element() const {
-  if (replicas_->size() > 1)
+  static std::atomic<bool> has_said{false};
+  if (replicas_->size() > 1 && !has_said.exchange(true, std::memory_order_relaxed))
     log_once(LogLevel::kWarning,
              "run: a dataset element that was not distributed is given whole to every replica, which all train on the same "
              "rows; iterate over strategy.experimental_distribute_dataset(dataset) to split it");

@@ -29,7 +29,9 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
     replicas[replica].kinds.resize(slots.size());
     for (std::size_t i = 0; i < slots.size(); ++i) watch(replica, i);
   }
-  if (model->replicas() != nullptr) observer = model->replicas()->observe_runs({.failed = [this] { after_failed_run(); }});
+  if (model->replicas() != nullptr)
+    observer =
+        model->replicas()->observe_runs({.before = [this] { forget_losses(); }, .failed = [this] { after_failed_run(); }});
 }
 
 void GradientReducer::State::watch(std::size_t replica, std::size_t index) {
@@ -105,7 +107,13 @@ void GradientReducer::State::reset() {
   for (auto& replica : replicas) begin_step(replica);
 }
 
+void GradientReducer::State::forget_losses() {
+  for (auto& replica : replicas) replica.has_lost = false;
+}
+
 void GradientReducer::State::after_failed_run() {
+  for (auto& replica : replicas)
+    replica.has_lost = std::ranges::any_of(replica.slots, [](const Slot& slot) { return slot.has_gradient; });
   reset();
   const auto [fewest, most] = std::ranges::minmax(replicas | std::views::transform(&Replica::steps));
   if (fewest == most) return;
@@ -157,6 +165,10 @@ void GradientReducer::synchronize() {
     throw Error(ErrorCode::kFailedPrecondition, str("the gradients of ", s.model->name(),
                                                     " are brought together by all replicas: call optimizer.step() or "
                                                     "synchronize() inside the function given to run()"));
+  if (mine.has_lost)
+    throw Error(ErrorCode::kFailedPrecondition,
+                str("the gradients of ", s.model->name(),
+                    " were dropped when a run() inside merge_call failed; call backward() again, in a new run()"));
   s.model->note_synchronized(replica);
   s.before(replica);  // what the last step left is not used again by one that does not reach the parameter
   s.take_unseen(replica);

@@ -52,6 +52,7 @@ struct GradientReducer::State {
     std::uint64_t steps = 0;
     bool has_stale = false;  // gradients of the last step are still there
     bool is_synchronized = false;
+    bool has_lost = false;  // gradients, by a failure in this run(); written while no replica computes
   };
 
   State(std::shared_ptr<ModuleReplicas> of, const GradientOptions& with);
@@ -94,6 +95,7 @@ struct GradientReducer::State {
   void begin_step(Replica& mine);
   void reset();
   void after_failed_run();
+  void forget_losses();
 
   // Const after construction.
   const std::shared_ptr<ModuleReplicas> model;
@@ -105,12 +107,12 @@ struct GradientReducer::State {
   std::vector<Bucket> buckets;
   bool can_overlap;
   bool has_reported_unused = false;
-  bool is_retired = false;  // outside run() only
 
   // [r] used only by replica r (kinds, and sparse gradients: see above).
   std::vector<Replica> replicas;
 
-  // What keeps reset() called after a failed run(), and the model's gradients ours.
+  // Used outside run() only: what keeps the calls around run(), and the model's gradients ours.
+  bool is_retired = false;
   std::shared_ptr<void> observer;
   std::shared_ptr<void> place;
 };

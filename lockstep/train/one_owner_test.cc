@@ -115,11 +115,59 @@ TEST(OneOwner, WhatCannotWorkIsRefusedAtOnce) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();
   auto model = mirrored<OneWeight>();
+  auto good = lockstep::optimizer<Sgd>(model, 1.0);
   EXPECT_THAT([&] { lockstep::optimizer<torch::optim::LBFGS>(model, 1.0); }, ThrowsCode(ErrorCode::kUnimplemented, "LBFGS"));
   EXPECT_THAT([&] { lockstep::optimizer<Sgd>(model, 1.0, {.gradients = {.bucket_bytes = 0}}); },
               ThrowsCode(ErrorCode::kInvalidArgument, "bucket_bytes"));
   EXPECT_THAT([&] { strategy.run([&] { lockstep::optimizer<Sgd>(model, 1.0); }); },
               ThrowsCode(ErrorCode::kFailedPrecondition, "outside run()"));
+  strategy.run([&] {
+    model->weight.sum().backward();
+    good.step();
+  });
+  EXPECT_TRUE(torch::equal(model->weight, torch::full({2}, -2.0F)));
+}
+
+TEST(OneOwner, GradientsThatAFailureInsideAMergeDroppedAreNotSkippedSilently) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  auto model = mirrored<OneWeight>();
+  auto optimizer = lockstep::optimizer<Sgd>(model, 1.0);
+  const auto fail = [](Strategy& inner) {
+    EXPECT_THROW(inner.run([] { throw std::runtime_error("no"); }), std::runtime_error);
+  };
+  EXPECT_THAT(
+      [&] {
+        strategy.run([&](ReplicaContext& context) {
+          model->weight.sum().backward();
+          context.merge_call(fail);
+          optimizer.step();
+        });
+      },
+      ThrowsCode(ErrorCode::kFailedPrecondition, "dropped"));
+  strategy.run([&] {
+    model->weight.sum().backward();
+    optimizer.step();
+  });
+  EXPECT_TRUE(torch::equal(model->weight, torch::full({2}, -2.0F)));
+}
+
+struct OneWave : torch::nn::Module {
+  OneWave() : weight(register_parameter("weight", torch::zeros({1}, torch::kComplexDouble))) {}
+  torch::Tensor weight;
+};
+
+TEST(OneOwner, ComplexGradientsAreClippedByTheirSize) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  auto model = mirrored<OneWave>();
+  auto optimizer = lockstep::optimizer<Sgd>(model, 1.0, {.clip_global_norm = 1.0});
+  strategy.run([&] {
+    model->weight.mutable_grad() = torch::complex(torch::full({1}, 1.5, torch::kDouble), torch::full({1}, 2.0, torch::kDouble));
+    optimizer.step();
+  });
+  EXPECT_DOUBLE_EQ(optimizer.global_norm(), 5.0);
+  EXPECT_NEAR(model->weight.abs().item<double>(), 1.0, 1e-12);
 }
 
 }  // namespace

@@ -31,10 +31,7 @@ void require_usable(const torch::optim::Optimizer* made) {
 }  // namespace
 
 Optimizer::Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options)
-    : model_(std::move(model)),
-      options_(options),
-      reducer_(std::make_shared<GradientReducer>(model_, options.gradients)),
-      norms_(std::make_shared<std::vector<double>>(model_->size(), 0.0)) {
+    : model_(std::move(model)), options_(options), norms_(std::make_shared<std::vector<double>>(model_->size(), 0.0)) {
   if (options.clip_global_norm && !(*options.clip_global_norm > 0))
     throw Error(ErrorCode::kInvalidArgument,
                 str("OptimizerOptions: clip_global_norm is ", *options.clip_global_norm, "; it must be above 0"));
@@ -44,6 +41,7 @@ Optimizer::Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, co
     optimizers_.push_back(make(std::move(parameters)));
     require_usable(optimizers_.back().get());
   }
+  reducer_ = std::make_shared<GradientReducer>(model_, options.gradients);  // last: it takes the gradients from another one
 }
 
 void Optimizer::step() {

@@ -49,7 +49,8 @@ std::vector<std::size_t> ties(const torch::OrderedDict<std::string, at::Tensor>&
 
 // The memory is replaced where the other copy's has another dtype or order.
 void copy_tensor(const at::Tensor& from, at::Tensor to) {
-  if (from.scalar_type() == to.scalar_type() && from.strides() == to.strides()) to.copy_(from);
+  const c10::NoGradGuard no_grad;
+  if (from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes() && from.strides() == to.strides()) to.copy_(from);
   else to.set_data(from.detach().to(to.device(), from.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
 }
 
@@ -68,15 +69,33 @@ void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
                 str("mirrored: ", module,
                     " uses a parameter or buffer in several places, and its copy has one for each place: they would train "
                     "apart; use mirrored_from([] { return <a new module>; }), which is called once a replica"));
-  const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i)
     if (from[i].value().defined()) copy_tensor(from[i].value(), to[i].value());
 }
 
-const void* data_of(const at::Tensor& tensor) { return tensor.has_storage() ? tensor.data_ptr() : nullptr; }
 std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 }  // namespace
+
+// One parameter or buffer of all copies, and what replica 0's was when last noted.
+struct ModuleReplicas::Mirror {
+  void note() {
+    storage = copies[0].storage().getWeakStorageImpl();
+    version = version_of(copies[0]);
+  }
+  // The storage is held weakly, so that its address is not given to another one.
+  bool is_changed() const {
+    return copies[0].storage().unsafeGetStorageImpl() != storage._unsafe_get_target() || version_of(copies[0]) != version;
+  }
+  void hand_out() const {
+    for (std::size_t r = 1; r < copies.size(); ++r) copy_tensor(copies[0], copies[r]);
+  }
+
+  bool is_buffer = false;
+  std::vector<at::Tensor> copies;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
+  std::int64_t version = 0;
+};
 
 // Notices a training loop that never brings the replicas' gradients together (a plain LibTorch optimizer inside run()).
 class ModuleReplicas::GradientWatch {
@@ -154,7 +173,7 @@ ModuleReplicas::ModuleReplicas(const Factory& make) {
   synchronized_at_run_ = replicas_->runs();
   if (size() == 1) return;
   watch_ = std::make_unique<GradientWatch>(*this);
-  note_state();
+  list_mirrors();
   observer_ = replicas_->observe_runs({[this] { hand_out_changes(); }, [this] { note_state(); }});
 }
 
@@ -165,23 +184,30 @@ void ModuleReplicas::copy_from_first(std::size_t replica) const {
   copy_tensors(modules_[0]->named_buffers(), modules_[replica]->named_buffers(), name_);
 }
 
+void ModuleReplicas::list_mirrors() {
+  const auto add = [&](bool is_buffer, const auto& tensors_of) {
+    std::vector<std::vector<at::Tensor>> all;
+    for (const auto& module : modules_) all.push_back(tensors_of(*module));
+    for (std::size_t i = 0; i < all[0].size(); ++i) {
+      if (!all[0][i].defined()) continue;
+      auto mirror = std::make_unique<Mirror>();
+      mirror->is_buffer = is_buffer;
+      for (const auto& tensors : all) mirror->copies.push_back(tensors[i]);
+      mirror->note();
+      mirrors_.push_back(std::move(mirror));
+    }
+  };
+  add(false, [](const torch::nn::Module& module) { return module.parameters(); });
+  add(true, [](const torch::nn::Module& module) { return module.buffers(); });
+}
+
 void ModuleReplicas::note_state() const {
-  if (noted_.empty())
-    for (const auto& tensors : {modules_[0]->parameters(), modules_[0]->buffers()})
-      for (const auto& tensor : tensors)
-        if (tensor.defined()) noted_.push_back({tensor, nullptr, 0});
-  for (auto& [tensor, data, version] : noted_) {
-    data = data_of(tensor);
-    version = version_of(tensor);
-  }
+  for (const auto& mirror : mirrors_) mirror->note();
 }
 
 void ModuleReplicas::hand_out_changes() const {
-  const bool is_changed = std::ranges::any_of(noted_, [](const Written& noted) {
-    return data_of(noted.tensor) != noted.data || version_of(noted.tensor) != noted.version;
-  });
-  if (!is_changed) return;
-  for (std::size_t replica = 1; replica < size(); ++replica) copy_from_first(replica);
+  for (const auto& mirror : mirrors_)
+    if (mirror->is_changed()) mirror->hand_out();
 }
 
 const std::shared_ptr<torch::nn::Module>& ModuleReplicas::at(std::size_t replica) const {
@@ -245,17 +271,19 @@ ModuleReplicas::NamedTensors ModuleReplicas::named_parameters(std::size_t replic
 void ModuleReplicas::synchronize_buffers() const {
   if (replicas_ == nullptr || replicas_->runs() == synchronized_at_run_) return;
   // Inside run(), in merge_call, the replicas may still change them afterwards.
-  if (!replicas_->is_running_here()) synchronized_at_run_ = replicas_->runs();
-  if (size() == 1) return;
+  const bool is_running = replicas_->is_running_here();
+  if (!is_running) synchronized_at_run_ = replicas_->runs();
   const c10::NoGradGuard no_grad;
-  std::vector<torch::OrderedDict<std::string, at::Tensor>> buffers;
-  for (const auto& module : modules_) buffers.push_back(module->named_buffers());
-  for (std::size_t k = 0; k < buffers[0].size(); ++k) {
-    std::vector<at::Tensor> copies;
-    for (auto& list : buffers) copies.push_back(list[k].value());
-    if (!copies[0].defined()) continue;
-    const auto value = copies[0].is_floating_point() ? reduce_values(ReduceOp::kMean, copies) : copies[0].clone();
-    for (auto& copy : copies) copy.copy_(value);
+  for (const auto& mirror : mirrors_) {
+    if (!mirror->is_buffer) continue;
+    if (!is_running && mirror->is_changed()) {  // the program has written a value of its own since
+      mirror->hand_out();
+    } else {
+      auto& copies = mirror->copies;
+      const auto value = copies[0].is_floating_point() ? reduce_values(ReduceOp::kMean, copies) : copies[0].clone();
+      for (auto& copy : copies) copy.copy_(value);
+    }
+    if (!is_running) mirror->note();
   }
 }
 

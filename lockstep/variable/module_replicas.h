@@ -16,8 +16,9 @@ namespace lockstep {
 //
 // Parameters are mirrored: the optimizer keeps them equal. Buffers (batch norm's running statistics) are synchronised
 // on read: every replica updates its own, and the first look from outside run() after a run() replaces all copies by
-// their mean (integers: by replica 0's). What a program writes outside run() to the copy that it sees there, replica
-// 0's, reaches all others at the next run(): so torch::load(model.local(), file) loads all.
+// their mean (integers: by replica 0's). A tensor that a program writes outside run() in the copy that it sees there,
+// replica 0's, reaches all others at the next run(): so torch::load(model.local(), file) loads all. (Not seen: what is
+// written through tensor.data() or data_ptr(), which LibTorch does not count as a write.)
 class ModuleReplicas {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
@@ -64,13 +65,10 @@ class ModuleReplicas {
 
  private:
   class GradientWatch;
-  struct Written {
-    at::Tensor tensor;
-    const void* data;
-    std::int64_t version;
-  };
+  struct Mirror;
 
   void copy_from_first(std::size_t replica) const;
+  void list_mirrors();
   void note_state() const;
   void hand_out_changes() const;
 
@@ -82,7 +80,7 @@ class ModuleReplicas {
 
   // Used only outside run().
   mutable std::uint64_t synchronized_at_run_ = 0;
-  mutable std::vector<Written> noted_;  // replica 0's tensors as the last run() left them
+  std::vector<std::unique_ptr<Mirror>> mirrors_;  // every parameter and buffer, as the last run() left it
   mutable std::weak_ptr<std::function<void()>> retire_;
 
   std::shared_ptr<void> observer_;  // last: its calls use the rest

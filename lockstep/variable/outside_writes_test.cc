@@ -95,6 +95,55 @@ TEST(OutsideWrites, AWrittenBufferReachesAllReplicas) {
   EXPECT_TRUE(torch::equal(model.at(1).seen, torch::full({2}, 4.0F)));
 }
 
+// A buffer that differs between the replicas, beside a parameter that the program changes outside run().
+TEST(OutsideWrites, AWrittenParameterLeavesTheBuffersAlone) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  auto model = mirrored<Net>();
+  const auto kept = model.local();
+  for (int round = 0; round < 2; ++round) {
+    strategy.run([&](ReplicaContext& context) { model->seen += 2.0 * context.replica_id_in_sync_group(); });
+    const torch::NoGradGuard no_grad;
+    kept->linear->weight.clamp_(-0.1, 0.1);
+  }
+  EXPECT_TRUE(torch::equal(model->seen, torch::full({2}, 2.0F)));
+}
+
+TEST(OutsideWrites, LoadedBuffersAreNotAveragedAway) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  auto model = mirrored<Net>();
+  const auto kept = model.local();
+  strategy.run([&] { model->seen += 10; });
+  kept->seen.fill_(1);
+  EXPECT_TRUE(torch::equal(model->seen, torch::ones({2})));
+  EXPECT_TRUE(torch::equal(model.at(1).seen, torch::ones({2})));
+}
+
+TEST(OutsideWrites, ALookAtTheBuffersDoesNotTouchTheParameters) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  auto model = mirrored<Net>();
+  strategy.run([&](ReplicaContext& context) {
+    const torch::NoGradGuard no_grad;
+    model->linear->weight.fill_(context.replica_id_in_sync_group());
+    model->seen += 1;
+  });
+  model->eval();
+  const auto values = strategy.run([&] { return model->linear->weight[0][0].item<double>(); });
+  EXPECT_EQ(values[1], 1);
+}
+
+TEST(OutsideWrites, AWayToAnotherDtypeAndBackIsNoticed) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  auto model = mirrored<Net>();
+  model->to(torch::kHalf);
+  model->to(torch::kFloat);
+  strategy.run([] {});
+  EXPECT_TRUE(torch::equal(model.at(0).linear->weight, model.at(1).linear->weight));
+}
+
 TEST(OutsideWrites, WhatARunWritesInOneReplicaStaysThere) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();

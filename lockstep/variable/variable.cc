@@ -46,12 +46,13 @@ at::Tensor combine(const Variable::State& state, const char* what, std::span<voi
 // One of `count` equal parts of a sum: of integers rounded towards 0.
 at::Tensor part_of_sum(const at::Tensor& value, std::size_t count) {
   const auto n = static_cast<std::int64_t>(count);
+  if (value.scalar_type() == at::kBool) return value;
   if (value.is_complex()) return value / n;
   return value.is_floating_point() ? value.to(at::kDouble) / static_cast<double>(n) : at::div(value.to(at::kLong), n, "trunc");
 }
 
 void require_shape(const Variable::State& state, const char* what, const at::Tensor& value) {
-  require_dense(value, lockstep::str(what, " to variable '", state.name, "'").c_str());
+  if (!is_dense(value)) require_dense(value, lockstep::str(what, " to variable '", state.name, "'").c_str());
   if (value.sizes() == state.components[0].sizes()) return;
   throw Error(ErrorCode::kInvalidArgument,
               lockstep::str(what, " to variable '", state.name, "' of shape ", state.components[0].sizes(),
@@ -193,10 +194,10 @@ void Variable::restore(const at::Tensor& value) {
   require_shape(*state_, "restore", value);
   const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && size() > 1;
   const auto part = is_divided ? part_of_sum(value, size()) : value;
-  for (auto& component : state_->components) component.copy_(part);
-  // What the division of integers left over: a restored count is the saved one.
-  if (is_divided && !value.is_floating_point() && !value.is_complex())
-    state_->components[0].add_(value - part * static_cast<std::int64_t>(size()));
+  // The first gets what the division of integers left over: a restored count is the saved one.
+  const bool has_rest = is_divided && at::isIntegralType(value.scalar_type(), /*includeBool=*/false);
+  const auto first = has_rest ? value.to(at::kLong) - part * static_cast<std::int64_t>(size() - 1) : part;
+  for (std::size_t i = 0; i < size(); ++i) state_->components[i].copy_(i == 0 ? first : part);
 }
 
 }  // namespace lockstep
