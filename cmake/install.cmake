@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set_target_properties(lockstep PROPERTIES INSTALL_RPATH "$ORIGIN;${TORCH_INSTALL_PREFIX}/lib")
 install(TARGETS lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-        PATTERN "*_state.h" EXCLUDE)
+        PATTERN "*_state.h" EXCLUDE PATTERN "json.h" EXCLUDE PATTERN "rpc.h" EXCLUDE)
 configure_package_config_file(cmake/lockstep-config.cmake.in ${CMAKE_BINARY_DIR}/lockstep-config.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep
                               PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)

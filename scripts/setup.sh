@@ -4,7 +4,8 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
-          nlohmann-json3-dev zlib1g-dev dataset-fashion-mnist clang-format python3)
+          nlohmann-json3-dev zlib1g-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
+          dataset-fashion-mnist clang-format python3)
 [ "${1:-}" = wheel ] || packages+=(libtorch-dev)
 
 is_installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }

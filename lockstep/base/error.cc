@@ -1,5 +1,6 @@
 #include "lockstep/base/error.h"
 
+#include <cstring>
 #include <utility>
 
 #include "lockstep/base/str.h"
@@ -28,6 +29,8 @@ bool is_retryable(ErrorCode code) noexcept {
 }
 
 Error::Error(ErrorCode code, const std::string& message) : std::runtime_error(str(name_of(code), ": ", message)), code_(code) {}
+
+std::string Error::message() const { return std::string(what()).substr(std::strlen(name_of(code_)) + 2); }
 
 Error Error::with_others(std::vector<std::string> others) const {
   Error copy = *this;

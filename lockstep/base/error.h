@@ -33,6 +33,8 @@ class Error : public std::runtime_error {
   Error(ErrorCode code, const std::string& message);
 
   ErrorCode code() const noexcept { return code_; }
+  // what() without the code.
+  std::string message() const;
 
   // What the other replicas of the same run() threw, one line each; empty when they only stopped.
   const std::vector<std::string>& others() const noexcept { return others_; }

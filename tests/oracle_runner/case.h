@@ -11,7 +11,7 @@
 
 namespace lockstep::oracle {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // the order of a cluster's jobs counts
 
 // One line of an oracle file.
 struct Case {

@@ -93,6 +93,7 @@ std::string find_below(const std::string& path, const Json& expected, const Json
 
 std::string code_of(const Json& error) {
   static const std::map<std::string, std::string> codes = {{"ValueError", "kInvalidArgument"},
+                                                           {"JSONDecodeError", "kInvalidArgument"},
                                                            {"TypeError", "kInvalidArgument"},
                                                            {"AssertionError", "kInvalidArgument"},
                                                            {"KeyError", "kInvalidArgument"},

@@ -3,7 +3,7 @@
 #include "lockstep/device/device_spec.h"
 #include "tests/oracle_runner/suites.h"
 
-// Device names. Cluster resolvers have no handler yet.
+// Device names; the clusters are in clusters.cc.
 
 namespace lockstep::oracle {
 namespace {
@@ -66,8 +66,11 @@ Json device_spec_fields(const Case& one) {
 }  // namespace
 
 Json answer_tf_config(const Case& one) {
-  static const std::map<std::string, Json (*)(const Case&)> apis = {
-      {"DeviceSpec", device_spec}, {"make_merged_spec", merged_spec}, {"DeviceSpec_fields", device_spec_fields}};
+  static const auto apis = [] {
+    auto all = cluster_apis();
+    all.insert({{"DeviceSpec", device_spec}, {"make_merged_spec", merged_spec}, {"DeviceSpec_fields", device_spec_fields}});
+    return all;
+  }();
   return call_api(apis, one);
 }
 

@@ -1,0 +1,39 @@
+#include "lockstep/cluster/address.h"
+
+#include <charconv>
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+
+Address Address::parse(const std::string& text, const std::string& whose) {
+  const auto refuse = [&](const char* why) {
+    return Error(ErrorCode::kInvalidArgument,
+                 str("the address of ", whose, " is '", text, "': ", why, "; write host:port, for example 10.0.0.1:2222"));
+  };
+  const auto colon = text.rfind(':');
+  const bool has_bracket = text.starts_with('[');
+  const auto bracket = text.rfind(']');
+  if (colon == std::string::npos || (has_bracket && (bracket == std::string::npos || colon != bracket + 1)))
+    throw refuse("it has no port");
+  Address address;
+  address.host = has_bracket ? text.substr(1, bracket - 1) : text.substr(0, colon);
+  if (address.host.empty()) throw refuse("it has no host");
+  if (!has_bracket && address.host.find(':') != std::string::npos) throw refuse("an IPv6 host stands in brackets");
+  const auto* begin = text.data() + colon + 1;
+  const auto* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, address.port);
+  constexpr int kHighestPort = 65535;
+  if (begin == end || error != std::errc() || stop != end || address.port < 0 || address.port > kHighestPort)
+    throw refuse("its port is not a number up to 65535");
+  return address;
+}
+
+std::ostream& operator<<(std::ostream& out, const Address& address) {
+  const bool is_ipv6 = address.host.find(':') != std::string::npos;
+  return out << (is_ipv6 ? "[" : "") << address.host << (is_ipv6 ? "]:" : ":") << address.port;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,265 @@
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/cluster/coordination.grpc.pb.h"
+#include "lockstep/cluster/coordination.h"
+#include "lockstep/cluster/lifeline.h"
+#include "lockstep/cluster/rpc.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr milliseconds kHeartbeat(500);
+constexpr milliseconds kRetry(100);
+constexpr std::chrono::seconds kSayAfter(5);      // how long a start may take before the log says for whom it waits
+constexpr std::chrono::seconds kShortCall(10);    // for a call that waits for nobody
+constexpr std::chrono::seconds kOnTheWay(2);      // what a call may take beyond its wait
+constexpr std::chrono::seconds kFailurePoll(20);  // one question whether anything has failed
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return gethostname(name, HOST_NAME_MAX) == 0 ? name : "unknown";
+}
+
+std::shared_ptr<grpc::Channel> open_channel(const Address& address, const TlsFiles& tls) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(internal::kMostMessageBytes);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kRetry.count()));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kRetry.count()));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(str(address), internal::channel_credentials(tls), arguments);
+}
+
+void wait_for(grpc::Channel& channel, const Address& address, const Task& task, nanoseconds timeout) {
+  const auto deadline = Deadline::after(timeout);
+  const auto say_at = Deadline::after(kSayAfter);
+  bool has_said = false;
+  while (channel.GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY) {
+    if (deadline.has_passed())
+      throw Error(ErrorCode::kDeadlineExceeded,
+                  str(task, " cannot reach the coordinator at ", address, " in ",
+                      std::chrono::duration<double>(timeout).count(), " s; is it started, and is the port open?"));
+    channel.WaitForStateChange(channel.GetState(true), std::chrono::system_clock::now() + kRetry);
+    if (!say_at.has_passed() || std::exchange(has_said, true)) continue;
+    log_warning(str(task, " waits for the coordinator at ", address));
+  }
+}
+
+}  // namespace
+
+struct CoordinationClient::State {
+  State(const Address& coordinator, const ClusterSpec& spec, const Task& of, const CoordinationOptions& options,
+        std::function<void(const Failure&)> callback);
+  ~State();
+
+  void keep_in_touch(const std::stop_token& stop);
+  void watch_failures(const std::stop_token& stop);
+  void set_failure(const Failure& failure);
+  void throw_failure_or(const grpc::Status& status, const std::string& what);
+  rpc::Wait wait_message(const std::string& name, nanoseconds timeout) const;
+
+  // Const after construction.
+  const Task task;
+  const Address coordinator;
+  const std::function<void(const Failure&)> on_failure;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<rpc::Coordination::Stub> stub;
+  std::uint64_t member = 0;
+
+  // Guarded by mu.
+  mutable std::mutex mu;
+  std::condition_variable changed;
+  Activity activity;
+  std::optional<Failure> failure;
+  grpc::ClientContext* failure_call = nullptr;  // cancelled to end watch_failures
+  bool is_ending = false;
+
+  std::unique_ptr<Lifeline> lifeline;
+  std::jthread heartbeat;  // the threads are last: joined first
+  std::jthread watcher;
+};
+
+CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, const Task& of, const CoordinationOptions& options,
+                                 std::function<void(const Failure&)> callback)
+    : task(of), coordinator(at), on_failure(std::move(callback)), channel(open_channel(at, options.tls)) {
+  wait_for(*channel, coordinator, task, options.join_timeout);
+  stub = rpc::Coordination::NewStub(channel);
+  rpc::Introduction introduction;
+  internal::to_message({task, options.secret, spec.to_json(), build_name(), host_name(), getpid()}, introduction);
+  rpc::Admission admission;
+  grpc::ClientContext context;
+  internal::set_deadline(context, kShortCall);
+  internal::throw_if_bad(stub->Join(&context, introduction, &admission), str("registration at ", coordinator));
+  member = admission.member();
+  const auto is_gone = [this](const std::string& how) {
+    set_failure({task, ErrorCode::kUnavailable, str("the coordinator at ", coordinator, " is gone: ", how)});
+  };
+  lifeline = std::make_unique<Lifeline>(Address{coordinator.host, admission.lifeline_port()}, admission.ticket(),
+                                        Deadline::after(kShortCall), is_gone, [is_gone] { is_gone("it has ended"); });
+  heartbeat = start_thread("lockstep:beat", [this](const std::stop_token& stop) { keep_in_touch(stop); });
+  watcher = start_thread("lockstep:watch", [this](const std::stop_token& stop) { watch_failures(stop); });
+}
+
+CoordinationClient::State::~State() {
+  {
+    const std::lock_guard lock(mu);
+    is_ending = true;
+    if (failure_call != nullptr) failure_call->TryCancel();
+    changed.notify_all();
+  }
+  for (auto* thread : {&heartbeat, &watcher}) thread->request_stop();
+  for (auto* thread : {&heartbeat, &watcher})
+    if (thread->joinable()) thread->join();
+  lifeline.reset();
+}
+
+void CoordinationClient::State::keep_in_touch(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    rpc::Note note;
+    {
+      std::unique_lock lock(mu);
+      changed.wait_for(lock, kHeartbeat, [&] { return is_ending; });
+      if (is_ending || failure) return;
+      note.mutable_activity()->set_step(activity.step);
+      note.mutable_activity()->set_doing(activity.doing);
+    }
+    note.set_member(member);
+    rpc::Nothing nothing;
+    grpc::ClientContext context;
+    internal::set_deadline(context, kShortCall);
+    stub->Tell(&context, note, &nothing);  // whether the coordinator lives is the lifeline's business
+  }
+}
+
+void CoordinationClient::State::watch_failures(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    grpc::ClientContext context;
+    internal::set_deadline(context, kFailurePoll + kOnTheWay);
+    {
+      const std::lock_guard lock(mu);
+      if (is_ending || failure) return;
+      failure_call = &context;
+    }
+    rpc::Members answer;
+    const auto status = stub->AwaitFailure(&context, wait_message("", kFailurePoll), &answer);
+    {
+      std::unique_lock lock(mu);
+      failure_call = nullptr;
+      if (!status.ok()) changed.wait_for(lock, kRetry, [&] { return is_ending; });
+    }
+    if (status.ok() && answer.has_failure()) set_failure(internal::from_message(answer.failure()));
+  }
+}
+
+void CoordinationClient::State::set_failure(const Failure& what) {
+  {
+    const std::lock_guard lock(mu);
+    if (failure || is_ending) return;
+    failure = what;
+    changed.notify_all();
+  }
+  if (on_failure) on_failure(what);
+}
+
+// An answer that did not come because the coordinator died is told as its death.
+void CoordinationClient::State::throw_failure_or(const grpc::Status& status, const std::string& what) {
+  if (status.ok()) return;
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED) {
+    std::unique_lock lock(mu);
+    changed.wait_for(lock, kRetry, [&] { return failure.has_value(); });  // the lifeline knows more
+    if (failure) throw Error(failure->code, str(what, ": ", failure->message));
+  }
+  internal::throw_if_bad(status, what);
+}
+
+rpc::Wait CoordinationClient::State::wait_message(const std::string& name, nanoseconds timeout) const {
+  rpc::Wait wait;
+  wait.set_member(member);
+  wait.set_name(name);
+  wait.set_milliseconds(std::chrono::duration_cast<milliseconds>(timeout).count());
+  return wait;
+}
+
+CoordinationClient::CoordinationClient(const Address& coordinator, const ClusterSpec& spec, const Task& task,
+                                       const CoordinationOptions& options, std::function<void(const Failure&)> on_failure)
+    : state_(std::make_unique<State>(coordinator, spec, task, options, std::move(on_failure))) {}
+
+CoordinationClient::~CoordinationClient() = default;
+
+void CoordinationClient::put(const std::string& key, const std::string& value) {
+  rpc::Value message;
+  message.set_key(key);
+  message.set_value(value);
+  rpc::Nothing nothing;
+  grpc::ClientContext context;
+  internal::set_deadline(context, kShortCall);
+  state_->throw_failure_or(state_->stub->Put(&context, message, &nothing), str("put '", key, "'"));
+}
+
+std::string CoordinationClient::get(const std::string& key, nanoseconds timeout) {
+  rpc::Value value;
+  grpc::ClientContext context;
+  internal::set_deadline(context, timeout + kOnTheWay);
+  state_->throw_failure_or(state_->stub->Get(&context, state_->wait_message(key, timeout), &value), str("get '", key, "'"));
+  return value.value();
+}
+
+void CoordinationClient::barrier(const std::string& name, nanoseconds timeout) {
+  rpc::Nothing nothing;
+  grpc::ClientContext context;
+  internal::set_deadline(context, timeout + kOnTheWay);
+  state_->throw_failure_or(state_->stub->Barrier(&context, state_->wait_message(name, timeout), &nothing), str(state_->task));
+}
+
+void CoordinationClient::set_activity(const Activity& activity) {
+  const std::lock_guard lock(state_->mu);
+  state_->activity = activity;
+}
+
+void CoordinationClient::fail(ErrorCode code, const std::string& message) {
+  rpc::Report report;
+  report.set_member(state_->member);
+  report.set_code(internal::code_of(code));
+  report.set_message(message);
+  rpc::Nothing nothing;
+  grpc::ClientContext context;
+  internal::set_deadline(context, kShortCall);
+  state_->stub->Fail(&context, report, &nothing);  // who cannot be told hears it from the lifeline
+}
+
+std::optional<Failure> CoordinationClient::failure() const {
+  const std::lock_guard lock(state_->mu);
+  return state_->failure;
+}
+
+ClusterView inspect_cluster(const Address& coordinator, nanoseconds timeout, const TlsFiles& tls) {
+  const auto stub = rpc::Coordination::NewStub(open_channel(coordinator, tls));
+  rpc::Members answer;
+  grpc::ClientContext context;
+  internal::set_deadline(context, timeout);
+  internal::throw_if_bad(stub->List(&context, rpc::Nothing(), &answer), str("the coordinator at ", coordinator));
+  ClusterView view;
+  for (const auto& member : answer.members())
+    view.members.push_back({internal::from_message(member.introduction()),
+                            0,
+                            {member.activity().step(), member.activity().doing()},
+                            std::chrono::steady_clock::now() - milliseconds(member.heard_milliseconds_ago()),
+                            member.has_left()});
+  if (answer.has_failure()) view.failure = internal::from_message(answer.failure());
+  return view;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,147 @@
+#include "lockstep/cluster/lifeline.h"
+
+#include <poll.h>
+
+#include <cstring>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/thread.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kGoodbye = 'B';
+constexpr char kMagic[] = "LOCKSTEP";
+constexpr std::size_t kMagicBytes = sizeof kMagic - 1;
+constexpr std::size_t kTicketBytes = kMagicBytes + sizeof(std::uint64_t);
+constexpr std::size_t kMostStrangers = 64;  // connections that have not shown a ticket
+constexpr std::chrono::seconds kTimeToShow(5);
+constexpr std::chrono::milliseconds kLookAround(100);  // how soon a request to stop, or an overdue ticket, is seen
+
+Deadline soon() { return Deadline::after(kLookAround); }
+
+std::uint64_t random_ticket() {
+  std::random_device source;
+  return (static_cast<std::uint64_t>(source()) << 32) | source();
+}
+
+// A good-bye that cannot be said does not matter any more.
+void say_goodbye(const internal::Socket& socket) noexcept {
+  try {
+    socket.send(&kGoodbye, 1, soon());
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+LifelineServer::LifelineServer(const std::string& host, Events events)
+    : events_(std::move(events)), listener_(internal::Socket::listen({host, 0})), port_(listener_.port()) {
+  thread_ = start_thread("lockstep:lives", [this](const std::stop_token& stop) { serve(stop); });
+}
+
+LifelineServer::~LifelineServer() {
+  thread_.request_stop();
+  thread_.join();
+  for (const auto& connection : connections_) say_goodbye(connection.socket);
+}
+
+std::uint64_t LifelineServer::admit(std::uint64_t member) {
+  const std::lock_guard lock(mu_);
+  std::uint64_t ticket = random_ticket();
+  while (!tickets_.emplace(ticket, member).second) ticket = random_ticket();
+  return ticket;
+}
+
+void LifelineServer::serve(const std::stop_token& stop) {
+  std::vector<pollfd> watched;
+  while (!stop.stop_requested()) {
+    watched.assign(1, {listener_.descriptor(), POLLIN, 0});
+    for (const auto& connection : connections_) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
+    ::poll(watched.data(), watched.size(), static_cast<int>(kLookAround.count()));
+    std::vector<Connection> alive;
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+      const bool has_news = watched[i + 1].revents != 0;
+      const bool is_overdue = connections_[i].member == 0 && connections_[i].must_show_by.has_passed();
+      if (has_news ? read(connections_[i]) : !is_overdue) alive.push_back(std::move(connections_[i]));
+    }
+    connections_ = std::move(alive);
+    if (watched[0].revents != 0) accept_new();
+  }
+}
+
+void LifelineServer::accept_new() {
+  std::size_t strangers = 0;
+  for (const auto& connection : connections_) strangers += connection.member == 0 ? 1 : 0;
+  while (true) {
+    auto socket = listener_.accept();
+    if (!socket.is_open()) return;
+    if (++strangers > kMostStrangers) continue;  // closed again
+    socket.watch_peer();
+    connections_.push_back({std::move(socket), "", 0, Deadline::after(kTimeToShow)});
+  }
+}
+
+bool LifelineServer::take_ticket(Connection& connection) {
+  std::uint64_t ticket = 0;
+  std::memcpy(&ticket, connection.received.data() + kMagicBytes, sizeof ticket);
+  const std::lock_guard lock(mu_);
+  const auto found = tickets_.find(ticket);
+  if (connection.received.compare(0, kMagicBytes, kMagic) != 0 || found == tickets_.end()) return false;
+  connection.member = found->second;
+  tickets_.erase(found);
+  connection.received.erase(0, kTicketBytes);
+  return true;
+}
+
+bool LifelineServer::read(Connection& connection) {
+  char bytes[64];
+  std::string why;
+  const auto count = connection.socket.receive(bytes, sizeof bytes, why);
+  if (count < 0) return true;
+  if (count == 0) {
+    if (connection.member != 0) events_.on_lost(connection.member, why);
+    return false;
+  }
+  connection.received.append(bytes, static_cast<std::size_t>(count));
+  if (connection.member == 0) {
+    if (connection.received.size() < kTicketBytes) return true;
+    if (!take_ticket(connection)) return false;  // a stranger
+  }
+  if (connection.received.find(kGoodbye) == std::string::npos) return connection.received.size() < sizeof bytes;
+  events_.on_left(connection.member);
+  return false;
+}
+
+Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& deadline,
+                   std::function<void(const std::string& how)> on_lost, std::function<void()> on_end)
+    : socket_(internal::Socket::connect(server, deadline)) {
+  socket_.watch_peer();
+  char greeting[kTicketBytes];
+  std::memcpy(greeting, kMagic, kMagicBytes);
+  std::memcpy(greeting + kMagicBytes, &ticket, sizeof ticket);
+  socket_.send(greeting, sizeof greeting, deadline);
+  thread_ = start_thread("lockstep:life",
+                         [this, on_lost = std::move(on_lost), on_end = std::move(on_end)](const std::stop_token& stop) {
+                           while (!stop.stop_requested()) {
+                             if (!socket_.wait_readable(soon())) continue;
+                             char byte = 0;
+                             std::string why;
+                             const auto count = socket_.receive(&byte, 1, why);
+                             if (count < 0) continue;
+                             if (count > 0 && byte == kGoodbye) on_end();
+                             else on_lost(count > 0 ? "it sent what it should not" : why);
+                             return;
+                           }
+                         });
+}
+
+Lifeline::~Lifeline() {
+  thread_.request_stop();
+  thread_.join();
+  say_goodbye(socket_);
+}
+
+}  // namespace lockstep

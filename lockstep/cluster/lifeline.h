@@ -1,0 +1,87 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/cluster/socket.h"
+
+namespace lockstep {
+
+// Note [lifelines]
+// Every member keeps one idle TCP connection to the coordinator. When a process dies its system closes the connection at
+// once; when a machine or link is gone the system notices within about four seconds (TCP keep-alive). A process that is
+// stopped or busy keeps its connection: it is late, not dead, and only the deadlines of waits decide about it.
+// A good-bye before the connection closes makes the end a clean one.
+
+// The coordinator's end of all lifelines.
+class LifelineServer {
+ public:
+  struct Events {
+    std::function<void(std::uint64_t member, const std::string& how)> on_lost;
+    std::function<void(std::uint64_t member)> on_left;
+  };
+
+  // Listens on a free port of `host`. The events are called on the server's own thread.
+  LifelineServer(const std::string& host, Events events);
+  ~LifelineServer();  // says good-bye to all
+  LifelineServer(const LifelineServer&) = delete;
+  LifelineServer& operator=(const LifelineServer&) = delete;
+
+  int port() const noexcept { return port_; }
+
+  // A ticket with which one connection becomes this member's lifeline.
+  std::uint64_t admit(std::uint64_t member);
+
+ private:
+  struct Connection {
+    internal::Socket socket;
+    std::string received;
+    std::uint64_t member = 0;  // 0: has not shown its ticket
+    Deadline must_show_by;
+  };
+
+  void serve(const std::stop_token& stop);
+  void accept_new();
+  // False when the connection is over.
+  bool read(Connection& connection);
+  bool take_ticket(Connection& connection);
+
+  // Const after construction.
+  const Events events_;
+  const internal::Socket listener_;
+  const int port_;
+
+  // Guarded by mu_.
+  std::mutex mu_;
+  std::map<std::uint64_t, std::uint64_t> tickets_;
+
+  // Used only by the thread.
+  std::vector<Connection> connections_;
+
+  std::jthread thread_;  // last: joined first
+};
+
+// A member's end.
+class Lifeline {
+ public:
+  // Throws what connecting throws. `on_lost` is called once, on the lifeline's own thread, when the coordinator is gone;
+  // `on_end` when it has said good-bye.
+  Lifeline(const Address& server, std::uint64_t ticket, const Deadline& deadline,
+           std::function<void(const std::string& how)> on_lost, std::function<void()> on_end);
+  ~Lifeline();  // says good-bye
+  Lifeline(const Lifeline&) = delete;
+  Lifeline& operator=(const Lifeline&) = delete;
+
+ private:
+  const internal::Socket socket_;
+  std::jthread thread_;  // last: joined first
+};
+
+}  // namespace lockstep

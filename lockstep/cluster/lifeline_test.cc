@@ -1,0 +1,146 @@
+#include "lockstep/cluster/lifeline.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <optional>
+
+#include "tests/support/testing.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a server was told, with a way to wait for it.
+struct Told {
+  LifelineServer::Events events() {
+    return {.on_lost = [this](std::uint64_t member, const std::string& how) { add(str("lost ", member, ": ", how)); },
+            .on_left = [this](std::uint64_t member) { add(str("left ", member)); }};
+  }
+  void add(const std::string& line) {
+    const std::lock_guard lock(mu);
+    lines.push_back(line);
+    news.notify_all();
+  }
+  std::string wait(std::chrono::milliseconds longest = 5s) {
+    std::unique_lock lock(mu);
+    news.wait_for(lock, longest, [&] { return !lines.empty(); });
+    if (lines.empty()) return "nothing";
+    auto line = lines.front();
+    lines.erase(lines.begin());
+    return line;
+  }
+
+  std::mutex mu;
+  std::condition_variable news;
+  std::vector<std::string> lines;
+};
+
+Address at(const LifelineServer& server) { return {"127.0.0.1", server.port()}; }
+
+void ignore(const std::string&) {}
+void ignore_end() {}
+
+TEST(Lifeline, AGoodbyeIsNotALoss) {
+  Told told;
+  LifelineServer server("127.0.0.1", told.events());
+  { const Lifeline line(at(server), server.admit(7), Deadline::after(5s), ignore, ignore_end); }
+  EXPECT_EQ(told.wait(), "left 7");
+}
+
+TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
+  Told told;
+  LifelineServer server("127.0.0.1", told.events());
+  const auto ticket = server.admit(3);
+  const auto child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    auto socket = internal::Socket::connect(at(server), Deadline::after(5s));
+    const auto greeting = "LOCKSTEP" + std::string(reinterpret_cast<const char*>(&ticket), sizeof ticket);
+    socket.send(greeting.data(), greeting.size(), Deadline::after(5s));
+    pause();
+    _exit(0);
+  }
+  EXPECT_EQ(told.wait(300ms), "nothing");
+  kill(child, SIGSTOP);
+  EXPECT_EQ(told.wait(300ms), "nothing") << "a stopped process is late, not dead";
+  kill(child, SIGKILL);
+  EXPECT_THAT(told.wait(), ::testing::HasSubstr("lost 3"));
+  waitpid(child, nullptr, 0);
+}
+
+TEST(Lifeline, AMemberHearsTheEndOfTheServer) {
+  Told told;
+  std::optional<LifelineServer> server;
+  server.emplace("127.0.0.1", told.events());
+  Told member;
+  const Lifeline line(
+      at(*server), server->admit(1), Deadline::after(5s), [&](const std::string& how) { member.add(how); },
+      [&] { member.add("end"); });
+  EXPECT_EQ(member.wait(300ms), "nothing");
+  server.reset();
+  EXPECT_EQ(member.wait(), "end");
+}
+
+TEST(Lifeline, StrangersAreTurnedAway) {
+  Told told;
+  LifelineServer server("127.0.0.1", told.events());
+  const auto ticket = server.admit(1);
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1000, 'x'), std::string("LOCKSTEP12345678")}) {
+    const auto stranger = internal::Socket::connect(at(server), Deadline::after(5s));
+    stranger.send(garbage.data(), garbage.size(), Deadline::after(5s));
+    ASSERT_TRUE(stranger.wait_readable(Deadline::after(5s)));
+    char byte = 0;
+    std::string why;
+    EXPECT_EQ(stranger.receive(&byte, 1, why), 0);
+  }
+  std::vector<internal::Socket> silent;
+  for (int k = 0; k < 200; ++k) silent.push_back(internal::Socket::connect(at(server), Deadline::after(5s)));
+  silent.clear();
+  { const Lifeline line(at(server), ticket, Deadline::after(5s), ignore, ignore_end); }
+  EXPECT_EQ(told.wait(), "left 1");
+}
+
+TEST(Lifeline, ATicketServesOnce) {
+  Told told;
+  LifelineServer server("127.0.0.1", told.events());
+  const auto ticket = server.admit(1);
+  Told second;
+  const Lifeline first(at(server), ticket, Deadline::after(5s), ignore, ignore_end);
+  EXPECT_EQ(told.wait(300ms), "nothing");
+  const Lifeline again(
+      at(server), ticket, Deadline::after(5s), [&](const std::string& how) { second.add(how); }, ignore_end);
+  EXPECT_THAT(second.wait(), ::testing::HasSubstr("connection"));
+}
+
+TEST(Lifeline, NobodyThereIsATypedError) {
+  int port = 0;
+  {
+    const auto listener = internal::Socket::listen({"127.0.0.1", 0});
+    port = listener.port();
+    EXPECT_THAT(
+        [&] {
+          internal::Socket::listen({"127.0.0.1", port});
+        },
+        testing::ThrowsCode(ErrorCode::kFailedPrecondition, "another process"));
+  }
+  EXPECT_THAT(
+      [&] {
+        internal::Socket::connect({"127.0.0.1", port}, Deadline::after(5s));
+      },
+      testing::ThrowsCode(ErrorCode::kUnavailable, "127.0.0.1"));
+  EXPECT_THAT(
+      [&] {
+        internal::Socket::connect({"no-such-host.invalid", 1}, Deadline::after(5s));
+      },
+      testing::ThrowsCode(ErrorCode::kNotFound, "no-such-host.invalid"));
+}
+
+}  // namespace
+}  // namespace lockstep

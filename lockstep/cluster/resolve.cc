@@ -1,0 +1,63 @@
+#include "lockstep/cluster/resolve.h"
+
+#include <array>
+#include <functional>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cluster/ranked_cluster_resolver.h"
+#include "lockstep/cluster/slurm_cluster_resolver.h"
+#include "lockstep/cluster/tf_config_cluster_resolver.h"
+
+namespace lockstep {
+namespace {
+
+using Resolver = std::shared_ptr<const ClusterResolver>;
+
+// One way to be told about a cluster: a variable that only it sets, and how to read the rest.
+struct Source {
+  const char* name;
+  const char* variable;
+  Resolver (*resolve)(const Environment&);
+};
+
+template <typename R>
+Resolver from_environment(const Environment& variables) {
+  return std::make_shared<R>(variables);
+}
+
+constexpr std::array<Source, 6> kSources = {{
+    {"TF_CONFIG", "TF_CONFIG",
+     [](const Environment& variables) -> Resolver {
+       return std::make_shared<TFConfigClusterResolver>(TFConfigOptions{.variables = variables});
+     }},
+    {"torchrun", "WORLD_SIZE", from_environment<TorchrunClusterResolver>},
+    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", from_environment<MpiClusterResolver>},
+    {"Slurm", "SLURM_STEP_NUM_TASKS",
+     [](const Environment& variables) -> Resolver {
+       return std::make_shared<SlurmClusterResolver>(SlurmOptions{.variables = variables});
+     }},
+    {"mpirun (MPICH)", "PMI_SIZE", from_environment<MpiClusterResolver>},
+    {"Kubernetes", "LOCKSTEP_K8S_SERVICE", from_environment<KubernetesClusterResolver>},
+}};
+
+}  // namespace
+
+std::shared_ptr<const ClusterResolver> resolve_cluster(const Environment& variables) {
+  std::vector<std::string> looked_at;
+  for (const auto& source : kSources) {
+    looked_at.emplace_back(source.name);
+    if (!variables.get(source.variable)) continue;
+    auto resolver = source.resolve(variables);
+    const auto spec = resolver->cluster_spec();
+    log_info(str("cluster: looked at ", join(", ", looked_at), "; ", resolver->source(), " says ",
+                 spec.empty() ? str("no cluster")
+                              : str(spec, ", and that this is ", resolver->task_type().value_or("no task"), " ",
+                                    resolver->task_id() ? std::to_string(*resolver->task_id()) : "")));
+    return resolver;
+  }
+  log_info(str("cluster: looked at ", join(", ", looked_at), "; none describes a cluster: this program runs alone"));
+  return nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#include "lockstep/cluster/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::internal {
+namespace {
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const Address& address, bool is_to_listen) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = is_to_listen ? AI_PASSIVE : 0;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0)
+    throw Error(ErrorCode::kNotFound, str("the host of ", address, " does not resolve (", gai_strerror(error),
+                                          "); check the name, or write its IP address"));
+  return {found, freeaddrinfo};
+}
+
+int open_socket(const addrinfo& at) {
+  return ::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol);
+}
+
+bool poll_one(int descriptor, short events, const Deadline& deadline) {
+  while (true) {
+    pollfd entry = {descriptor, events, 0};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()).count();
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)));
+    if (ready > 0) return true;
+    if (ready == 0 && deadline.has_passed()) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+void set(int descriptor, int level, int option, int value) { ::setsockopt(descriptor, level, option, &value, sizeof value); }
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+Socket::~Socket() {
+  if (is_open()) ::close(descriptor_);
+}
+
+Socket Socket::listen(const Address& address) {
+  const auto found = resolve(address, /*is_to_listen=*/true);
+  int error = 0;
+  for (const auto* at = found.get(); at != nullptr; at = at->ai_next) {
+    Socket socket(open_socket(*at));
+    if (!socket.is_open()) continue;
+    set(socket.descriptor_, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (::bind(socket.descriptor_, at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.descriptor_, SOMAXCONN) == 0)
+      return socket;
+    error = errno;
+  }
+  throw Error(ErrorCode::kFailedPrecondition,
+              str("cannot listen on ", address, " (", text_of(error), "); is another process using the port?"));
+}
+
+Socket Socket::connect(const Address& address, const Deadline& deadline) {
+  const auto found = resolve(address, /*is_to_listen=*/false);
+  int error = 0;
+  for (const auto* at = found.get(); at != nullptr; at = at->ai_next) {
+    Socket socket(open_socket(*at));
+    if (!socket.is_open()) continue;
+    if (::connect(socket.descriptor_, at->ai_addr, at->ai_addrlen) == 0) return socket;
+    error = errno;
+    if (error != EINPROGRESS) continue;
+    if (!poll_one(socket.descriptor_, POLLOUT, deadline))
+      throw Error(ErrorCode::kDeadlineExceeded, str(address, " does not answer"));
+    socklen_t size = sizeof error;
+    ::getsockopt(socket.descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error == 0) return socket;
+  }
+  throw Error(ErrorCode::kUnavailable, str("cannot connect to ", address, " (", text_of(error), ")"));
+}
+
+int Socket::port() const {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof storage;
+  ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&storage), &size);
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(storage).sin_port);
+}
+
+Socket Socket::accept() const { return Socket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
+
+void Socket::watch_peer() const {
+  constexpr int kMilliseconds = 4000;
+  set(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);
+  set(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+void Socket::send(const void* data, std::size_t bytes, const Deadline& deadline) const {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const auto sent = ::send(descriptor_, next, bytes, MSG_NOSIGNAL);
+    if (sent > 0) {
+      next += sent;
+      bytes -= static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN && poll_one(descriptor_, POLLOUT, deadline)) {
+      continue;
+    } else if (errno != EINTR) {
+      throw Error(ErrorCode::kUnavailable, str("cannot send (", text_of(errno), ")"));
+    }
+  }
+}
+
+std::ptrdiff_t Socket::receive(void* data, std::size_t bytes, std::string& why) const {
+  const auto received = ::recv(descriptor_, data, bytes, 0);
+  if (received > 0) return received;
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
+  why = received == 0 ? "the connection was closed without a good-bye" : str("the connection broke (", text_of(errno), ")");
+  return 0;
+}
+
+bool Socket::wait_readable(const Deadline& deadline) const { return poll_one(descriptor_, POLLIN, deadline); }
+
+}  // namespace lockstep::internal

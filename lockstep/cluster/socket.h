@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/cluster/address.h"
+
+namespace lockstep::internal {
+
+// A TCP socket that is closed with its owner. Never blocks: every wait has a deadline.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+
+  // Listens; port 0 takes a free one. Throws kFailedPrecondition naming the address when it cannot.
+  static Socket listen(const Address& address);
+  // Throws kNotFound for a host that does not resolve, kUnavailable, kDeadlineExceeded.
+  static Socket connect(const Address& address, const Deadline& deadline);
+
+  int descriptor() const noexcept { return descriptor_; }
+  bool is_open() const noexcept { return descriptor_ >= 0; }
+  int port() const;  // the local one
+
+  // A connection that waits, if there is one.
+  Socket accept() const;
+
+  // The system notices within about four seconds when the other machine is gone. It answers for a process that is
+  // stopped: only death and lost links are noticed.
+  void watch_peer() const;
+
+  // Sends all, or throws kUnavailable.
+  void send(const void* data, std::size_t bytes, const Deadline& deadline) const;
+  // What is there, up to `bytes`: -1 nothing yet, 0 the other side has closed or is gone (`why` says how).
+  std::ptrdiff_t receive(void* data, std::size_t bytes, std::string& why) const;
+  // True when there is something to receive before the deadline.
+  bool wait_readable(const Deadline& deadline) const;
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace lockstep::internal
