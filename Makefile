@@ -53,7 +53,7 @@ bench: build
 	@python3 bench/run.py --build $(BUILD) $(if $(PEERS),--peers $(PEERS))
 
 install: setup
-	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target lockstep
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target lockstep/all --target tools/all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:

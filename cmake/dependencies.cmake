@@ -9,6 +9,13 @@ endif()
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+# The command `lockstep`.
+find_package(CLI11 CONFIG QUIET)
+if(CLI11_FOUND)
+  set(LOCKSTEP_HAS_CLI11 ON)
+else()
+  set(LOCKSTEP_HAS_CLI11 OFF)
+endif()
 # Clusters of several machines need gRPC; without it everything for one machine is built.
 find_package(Protobuf QUIET)
 find_package(gRPC CONFIG QUIET)
