@@ -2,13 +2,14 @@
 #
 #   make demo                trains a CNN on Fashion-MNIST with two replicas
 #   make test                builds and runs all tests
-#   make build lint asan tsan bench install
+#   make build lint asan tsan fuzz bench install
 #   make ... LIBTORCH=PREFIX the same on another LibTorch (a folder with share/cmake/Torch, e.g. site-packages/torch)
 
 LIBTORCH ?=
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 PEERS ?=
+FUZZ_SECONDS ?= 60
 
 ifeq ($(LIBTORCH),)
 BUILD := build
@@ -20,7 +21,7 @@ SETUP := scripts/setup.sh wheel
 CONFIGURE := -DCMAKE_PREFIX_PATH=$(LIBTORCH)
 endif
 
-.PHONY: demo test build lint asan tsan bench install setup clean
+.PHONY: demo test build lint asan tsan fuzz bench install setup clean
 .DEFAULT_GOAL := build
 
 setup:
@@ -48,6 +49,11 @@ asan: setup
 tsan: setup
 	@scripts/build.sh $(BUILD)-tsan $(JOBS) $(CONFIGURE) -DLOCKSTEP_SANITIZE=thread -DLOCKSTEP_BENCH=OFF -DLOCKSTEP_EXAMPLES=OFF
 	@python3 scripts/run_tests.py $(BUILD)-tsan --label unit
+
+# Readers of text from outside, fed with what no one would write. FUZZ_SECONDS for each.
+fuzz:
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh $(BUILD)-fuzz $(FUZZ_SECONDS)
 
 bench: build
 	@python3 bench/run.py --build $(BUILD) $(if $(PEERS),--peers $(PEERS))

@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and the demo need, when they are missing.
-# Usage: scripts/setup.sh [wheel]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed.
+# Usage: scripts/setup.sh [wheel|fuzz]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed;
+# "fuzz": what the fuzz targets need, without LibTorch.
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
           nlohmann-json3-dev zlib1g-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libcli11-dev
           dataset-fashion-mnist clang-format python3)
-[ "${1:-}" = wheel ] || packages+=(libtorch-dev)
+case "${1:-}" in
+  wheel) ;;
+  fuzz) packages=(clang libclang-rt-14-dev nlohmann-json3-dev make) ;;
+  *) packages+=(libtorch-dev) ;;
+esac
 
 is_installed() { dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
 

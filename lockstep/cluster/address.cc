@@ -21,6 +21,7 @@ Address Address::parse(const std::string& text, const std::string& whose) {
   Address address;
   address.host = has_bracket ? text.substr(1, bracket - 1) : text.substr(0, colon);
   if (address.host.empty()) throw refuse("it has no host");
+  if (address.host.find_first_of("[] \t\r\n") != std::string::npos) throw refuse("its host has brackets or spaces in it");
   if (!has_bracket && address.host.find(':') != std::string::npos) throw refuse("an IPv6 host stands in brackets");
   const auto* begin = text.data() + colon + 1;
   const auto* end = text.data() + text.size();

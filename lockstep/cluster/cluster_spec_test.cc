@@ -38,6 +38,8 @@ TEST(ClusterSpec, SaysWhatItHasWhenAskedForSomethingElse) {
 }
 
 TEST(ClusterSpec, SaysWhereJsonIsWrong) {
+  EXPECT_THAT([] { ClusterSpec::from_json("1e656e9"); }, ThrowsCode(ErrorCode::kInvalidArgument));
+  EXPECT_THAT([] { ClusterSpec::from_json("1e999"); }, ThrowsCode(ErrorCode::kInvalidArgument, "too large"));
   EXPECT_THAT([] { ClusterSpec::from_json("{\n  \"worker\": [\"a:1\",]\n}"); },
               ThrowsCode(ErrorCode::kInvalidArgument, "line 2, column 20"));
   EXPECT_THAT([] { ClusterSpec::from_json(""); }, ThrowsCode(ErrorCode::kInvalidArgument, "empty text"));

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostHosts = 100'000;
+constexpr std::int64_t kMostHosts = 20'000;
 
 // Reads one of the notations from left to right.
 class Reader {

@@ -39,6 +39,8 @@ std::int64_t index_of(const std::string& text, const std::string& job) {
 OrderedJson parse_json(const std::string& text, const std::string& what) {
   try {
     return OrderedJson::parse(text);
+  } catch (const OrderedJson::out_of_range&) {
+    throw Error(ErrorCode::kInvalidArgument, str(what, " has a number that is too large for any use"));
   } catch (const OrderedJson::parse_error& error) {
     const auto [line, column] = line_and_column(text, error.byte);
     throw Error(ErrorCode::kInvalidArgument,
