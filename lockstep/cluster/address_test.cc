@@ -17,7 +17,8 @@ TEST(Address, SaysWhatIsMissing) {
   EXPECT_THAT([] { Address::parse("host", "worker 2"); }, ThrowsCode(ErrorCode::kInvalidArgument, "worker 2", "no port"));
   EXPECT_THAT([] { Address::parse(":1", "worker 2"); }, ThrowsCode(ErrorCode::kInvalidArgument, "no host"));
   EXPECT_THAT([] { Address::parse("::1:22", "worker 2"); }, ThrowsCode(ErrorCode::kInvalidArgument, "brackets"));
-  for (const char* bad : {"", "a:", "a:x", "a:65536", "a:-1", "a:99999999999", "[::1]", "[::1", "[]:1", "a:1x", "[[a]:1", "a]:1", "a b:1"})
+  for (const char* bad :
+       {"", "a:", "a:x", "a:65536", "a:-1", "a:99999999999", "[::1]", "[::1", "[]:1", "a:1x", "[[a]:1", "a]:1", "a b:1"})
     EXPECT_EQ(testing::code_of([&] { Address::parse(bad, "worker 0"); }), ErrorCode::kInvalidArgument) << bad;
 }
 
