@@ -15,7 +15,8 @@ objects=()
 for source in "${sources[@]}"; do
   object=$folder/$(basename "${source%.cc}").o
   objects+=("$object")
-  [ "$object" -nt "$source" ] || clang++ "${flags[@]}" -c "$source" -o "$object"
+  newer=$(find "$source" lockstep tests/fuzz -name '*.h' -newer "$object" -print -quit 2>/dev/null || true)
+  [ "$object" -nt "$source" ] && [ -z "$newer" ] || clang++ "${flags[@]}" -c "$source" -o "$object"
 done
 
 failed=0

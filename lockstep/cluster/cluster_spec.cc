@@ -22,9 +22,11 @@ ClusterSpec ClusterSpec::from_json(const std::string& text) {
 std::string ClusterSpec::to_json() const { return internal::to_json(*this).dump(); }
 
 void ClusterSpec::set_job(const std::string& job, Tasks tasks) {
-  if (!tasks.empty() && tasks.begin()->first < 0)
-    throw Error(ErrorCode::kOutOfRange,
-                str("job '", job, "' has a task number ", tasks.begin()->first, "; tasks are numbered from 0"));
+  constexpr std::int64_t kHighest = 1'000'000;
+  if (!tasks.empty() && (tasks.begin()->first < 0 || tasks.rbegin()->first > kHighest))
+    throw Error(ErrorCode::kOutOfRange, str("job '", job, "' has a task number ",
+                                            tasks.begin()->first < 0 ? tasks.begin()->first : tasks.rbegin()->first,
+                                            "; tasks are numbered from 0, up to ", kHighest));
   for (auto& [name, existing] : jobs_) {
     if (name != job) continue;
     existing = std::move(tasks);

@@ -50,6 +50,8 @@ TEST(ClusterSpec, SaysWhereJsonIsWrong) {
   EXPECT_THAT([] { ClusterSpec::from_json(R"({"worker": {"one": "a:1"}})"); },
               ThrowsCode(ErrorCode::kInvalidArgument, "'one'"));
   EXPECT_THAT([] { ClusterSpec::from_json(R"({"worker": {"-1": "a:1"}})"); }, ThrowsCode(ErrorCode::kOutOfRange, "-1"));
+  EXPECT_THAT([] { ClusterSpec::from_json(R"({"worker": {"9223372036854775807": "a:1"}})"); },
+              ThrowsCode(ErrorCode::kOutOfRange));
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ struct CoordinationOptions {
   TlsFiles tls = {};
   // How long a task waits for the coordinator to come up and for its own admission.
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
+  // How long the coordinator's destructor waits for the others to say good-bye, so that a clean end is one for all.
+  std::chrono::nanoseconds farewell = std::chrono::seconds(5);
 };
 
 // Serves until it is destroyed. On the chief, or worker 0.
@@ -63,6 +65,7 @@ class CoordinationClient {
   CoordinationClient(const CoordinationClient&) = delete;
   CoordinationClient& operator=(const CoordinationClient&) = delete;
 
+  // Waits are cut at a day.
   void put(const std::string& key, const std::string& value);
   std::string get(const std::string& key, std::chrono::nanoseconds timeout);
   void barrier(const std::string& name, std::chrono::nanoseconds timeout);

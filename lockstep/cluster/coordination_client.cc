@@ -5,6 +5,7 @@
 #include <climits>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/log.h"
@@ -68,11 +69,15 @@ struct CoordinationClient::State {
   void keep_in_touch(const std::stop_token& stop);
   void watch_failures(const std::stop_token& stop);
   void set_failure(const Failure& failure);
+  // Makes a call that ends when the cluster has failed, or this object ends.
+  using Call = std::function<grpc::Status(grpc::ClientContext&)>;
+  grpc::Status call(nanoseconds timeout, const Call& make);
   void throw_failure_or(const grpc::Status& status, const std::string& what);
   rpc::Wait wait_message(const std::string& name, nanoseconds timeout) const;
 
   // Const after construction.
   const Task task;
+  const Task leader;  // who serves
   const Address coordinator;
   const std::function<void(const Failure&)> on_failure;
   std::shared_ptr<grpc::Channel> channel;
@@ -84,7 +89,7 @@ struct CoordinationClient::State {
   std::condition_variable changed;
   Activity activity;
   std::optional<Failure> failure;
-  grpc::ClientContext* failure_call = nullptr;  // cancelled to end watch_failures
+  std::set<grpc::ClientContext*> calls;  // under way
   bool is_ending = false;
 
   std::unique_ptr<Lifeline> lifeline;
@@ -94,7 +99,11 @@ struct CoordinationClient::State {
 
 CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, const Task& of, const CoordinationOptions& options,
                                  std::function<void(const Failure&)> callback)
-    : task(of), coordinator(at), on_failure(std::move(callback)), channel(open_channel(at, options.tls)) {
+    : task(of),
+      leader{spec.has_job("chief") ? "chief" : "worker", 0},
+      coordinator(at),
+      on_failure(std::move(callback)),
+      channel(open_channel(at, options.tls)) {
   wait_for(*channel, coordinator, task, options.join_timeout);
   stub = rpc::Coordination::NewStub(channel);
   rpc::Introduction introduction;
@@ -105,7 +114,7 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
   internal::throw_if_bad(stub->Join(&context, introduction, &admission), str("registration at ", coordinator));
   member = admission.member();
   const auto is_gone = [this](const std::string& how) {
-    set_failure({task, ErrorCode::kUnavailable, str("the coordinator at ", coordinator, " is gone: ", how)});
+    set_failure({leader, ErrorCode::kUnavailable, str("the coordinator, ", leader, " at ", coordinator, ", is gone: ", how)});
   };
   lifeline = std::make_unique<Lifeline>(Address{coordinator.host, admission.lifeline_port()}, admission.ticket(),
                                         Deadline::after(kShortCall), is_gone, [is_gone] { is_gone("it has ended"); });
@@ -117,7 +126,7 @@ CoordinationClient::State::~State() {
   {
     const std::lock_guard lock(mu);
     is_ending = true;
-    if (failure_call != nullptr) failure_call->TryCancel();
+    for (auto* context : calls) context->TryCancel();
     changed.notify_all();
   }
   for (auto* thread : {&heartbeat, &watcher}) thread->request_stop();
@@ -138,30 +147,38 @@ void CoordinationClient::State::keep_in_touch(const std::stop_token& stop) {
     }
     note.set_member(member);
     rpc::Nothing nothing;
-    grpc::ClientContext context;
-    internal::set_deadline(context, kShortCall);
-    stub->Tell(&context, note, &nothing);  // whether the coordinator lives is the lifeline's business
+    // Whether the coordinator lives is the lifeline's business.
+    call(kShortCall, [&](grpc::ClientContext& context) { return stub->Tell(&context, note, &nothing); });
   }
 }
 
 void CoordinationClient::State::watch_failures(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    grpc::ClientContext context;
-    internal::set_deadline(context, kFailurePoll + kOnTheWay);
-    {
-      const std::lock_guard lock(mu);
-      if (is_ending || failure) return;
-      failure_call = &context;
-    }
     rpc::Members answer;
-    const auto status = stub->AwaitFailure(&context, wait_message("", kFailurePoll), &answer);
+    const auto status = call(kFailurePoll + kOnTheWay, [&](grpc::ClientContext& context) {
+      return stub->AwaitFailure(&context, wait_message("", kFailurePoll), &answer);
+    });
     {
       std::unique_lock lock(mu);
-      failure_call = nullptr;
       if (!status.ok()) changed.wait_for(lock, kRetry, [&] { return is_ending; });
+      if (is_ending || failure) return;
     }
     if (status.ok() && answer.has_failure()) set_failure(internal::from_message(answer.failure()));
   }
+}
+
+grpc::Status CoordinationClient::State::call(nanoseconds timeout, const Call& make) {
+  grpc::ClientContext context;
+  internal::set_deadline(context, std::min<nanoseconds>(timeout, internal::kLongestWait));
+  {
+    const std::lock_guard lock(mu);
+    if (is_ending || failure) return grpc::Status::CANCELLED;
+    calls.insert(&context);
+  }
+  auto status = make(context);
+  const std::lock_guard lock(mu);
+  calls.erase(&context);
+  return status;
 }
 
 void CoordinationClient::State::set_failure(const Failure& what) {
@@ -169,6 +186,7 @@ void CoordinationClient::State::set_failure(const Failure& what) {
     const std::lock_guard lock(mu);
     if (failure || is_ending) return;
     failure = what;
+    for (auto* context : calls) context->TryCancel();  // they may wait for an answer that never comes
     changed.notify_all();
   }
   if (on_failure) on_failure(what);
@@ -189,7 +207,8 @@ rpc::Wait CoordinationClient::State::wait_message(const std::string& name, nanos
   rpc::Wait wait;
   wait.set_member(member);
   wait.set_name(name);
-  wait.set_milliseconds(std::chrono::duration_cast<milliseconds>(timeout).count());
+  wait.set_milliseconds(
+      std::chrono::duration_cast<milliseconds>(std::min<nanoseconds>(timeout, internal::kLongestWait)).count());
   return wait;
 }
 
@@ -203,25 +222,29 @@ void CoordinationClient::put(const std::string& key, const std::string& value) {
   rpc::Value message;
   message.set_key(key);
   message.set_value(value);
+  message.set_member(state_->member);
   rpc::Nothing nothing;
-  grpc::ClientContext context;
-  internal::set_deadline(context, kShortCall);
-  state_->throw_failure_or(state_->stub->Put(&context, message, &nothing), str("put '", key, "'"));
+  const auto status =
+      state_->call(kShortCall, [&](grpc::ClientContext& context) { return state_->stub->Put(&context, message, &nothing); });
+  state_->throw_failure_or(status, str("put '", key, "'"));
 }
 
 std::string CoordinationClient::get(const std::string& key, nanoseconds timeout) {
   rpc::Value value;
-  grpc::ClientContext context;
-  internal::set_deadline(context, timeout + kOnTheWay);
-  state_->throw_failure_or(state_->stub->Get(&context, state_->wait_message(key, timeout), &value), str("get '", key, "'"));
+  const auto wait = state_->wait_message(key, timeout);
+  const auto status = state_->call(milliseconds(wait.milliseconds()) + kOnTheWay,
+                                   [&](grpc::ClientContext& context) { return state_->stub->Get(&context, wait, &value); });
+  state_->throw_failure_or(status, str("get '", key, "'"));
   return value.value();
 }
 
 void CoordinationClient::barrier(const std::string& name, nanoseconds timeout) {
   rpc::Nothing nothing;
-  grpc::ClientContext context;
-  internal::set_deadline(context, timeout + kOnTheWay);
-  state_->throw_failure_or(state_->stub->Barrier(&context, state_->wait_message(name, timeout), &nothing), str(state_->task));
+  const auto wait = state_->wait_message(name, timeout);
+  const auto status = state_->call(milliseconds(wait.milliseconds()) + kOnTheWay, [&](grpc::ClientContext& context) {
+    return state_->stub->Barrier(&context, wait, &nothing);
+  });
+  state_->throw_failure_or(status, str(state_->task));
 }
 
 void CoordinationClient::set_activity(const Activity& activity) {
@@ -235,9 +258,8 @@ void CoordinationClient::fail(ErrorCode code, const std::string& message) {
   report.set_code(internal::code_of(code));
   report.set_message(message);
   rpc::Nothing nothing;
-  grpc::ClientContext context;
-  internal::set_deadline(context, kShortCall);
-  state_->stub->Fail(&context, report, &nothing);  // who cannot be told hears it from the lifeline
+  // Who cannot be told hears it from the lifeline.
+  state_->call(kShortCall, [&](grpc::ClientContext& context) { return state_->stub->Fail(&context, report, &nothing); });
 }
 
 std::optional<Failure> CoordinationClient::failure() const {

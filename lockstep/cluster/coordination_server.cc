@@ -13,8 +13,7 @@ namespace {
 
 using internal::as_status;
 
-// The longest that one request keeps a thread of the server: clients that wait longer ask again.
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24);
+constexpr std::chrono::milliseconds kLongestWait = internal::kLongestWait;
 
 Deadline deadline_of(const rpc::Wait& wait) {
   return Deadline::after(
@@ -43,11 +42,11 @@ class Service final : public rpc::Coordination::Service {
   }
 
   grpc::Status Put(grpc::ServerContext*, const rpc::Value* request, rpc::Nothing*) override {
-    return as_status([&] { members_.put(request->key(), request->value()); });
+    return as_status([&] { members_.put(request->member(), request->key(), request->value()); });
   }
 
   grpc::Status Get(grpc::ServerContext*, const rpc::Wait* request, rpc::Value* reply) override {
-    return as_status([&] { reply->set_value(members_.get(request->name(), deadline_of(*request))); });
+    return as_status([&] { reply->set_value(members_.get(request->member(), request->name(), deadline_of(*request))); });
   }
 
   grpc::Status Barrier(grpc::ServerContext*, const rpc::Wait* request, rpc::Nothing*) override {
@@ -86,7 +85,8 @@ class Service final : public rpc::Coordination::Service {
 
 struct CoordinationServer::State {
   State(const Address& listen_on, const ClusterSpec& spec, std::vector<Task> expected, const CoordinationOptions& options)
-      : members(std::move(expected), options.secret, spec.to_json(), build_name()),
+      : farewell(options.farewell),
+        members(std::move(expected), options.secret, spec.to_json(), build_name()),
         lifelines(listen_on.host, {[this](std::uint64_t id, const std::string& how) { members.lose(id, how); },
                                    [this](std::uint64_t id) { members.leave(id); }}),
         service(members, lifelines) {
@@ -101,6 +101,7 @@ struct CoordinationServer::State {
                                                       "; is another process using the port, and is this its host?"));
   }
 
+  const std::chrono::nanoseconds farewell;
   Members members;
   LifelineServer lifelines;
   Service service;
@@ -113,9 +114,9 @@ CoordinationServer::CoordinationServer(const Address& listen_on, const ClusterSp
     : state_(std::make_unique<State>(listen_on, spec, std::move(expected), options)) {}
 
 CoordinationServer::~CoordinationServer() {
-  // Requests that wait are cut off.
-  state_->members.close();
-  state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  state_->members.wait_for_goodbyes(Deadline::after(state_->farewell));
+  state_->members.close();  // who still waits is told
+  state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
 
 int CoordinationServer::port() const noexcept { return state_->port; }

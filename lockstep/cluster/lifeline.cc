@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -16,8 +17,9 @@ constexpr char kGoodbye = 'B';
 constexpr char kMagic[] = "LOCKSTEP";
 constexpr std::size_t kMagicBytes = sizeof kMagic - 1;
 constexpr std::size_t kTicketBytes = kMagicBytes + sizeof(std::uint64_t);
-constexpr std::size_t kMostStrangers = 64;  // connections that have not shown a ticket
-constexpr std::chrono::seconds kTimeToShow(5);
+constexpr std::size_t kMostStrangers = 64;             // connections that have not shown a ticket
+constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connection
+constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
 constexpr std::chrono::milliseconds kLookAround(100);  // how soon a request to stop, or an overdue ticket, is seen
 
 Deadline soon() { return Deadline::after(kLookAround); }
@@ -51,14 +53,14 @@ LifelineServer::~LifelineServer() {
 std::uint64_t LifelineServer::admit(std::uint64_t member) {
   const std::lock_guard lock(mu_);
   std::uint64_t ticket = random_ticket();
-  while (!tickets_.emplace(ticket, member).second) ticket = random_ticket();
+  while (!tickets_.emplace(ticket, Ticket{member, Deadline::after(kTimeToConnect)}).second) ticket = random_ticket();
   return ticket;
 }
 
 void LifelineServer::serve(const std::stop_token& stop) {
   std::vector<pollfd> watched;
   while (!stop.stop_requested()) {
-    watched.assign(1, {listener_.descriptor(), POLLIN, 0});
+    watched.assign(1, {listener_.descriptor(), static_cast<short>(has_room() ? POLLIN : 0), 0});
     for (const auto& connection : connections_) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
     ::poll(watched.data(), watched.size(), static_cast<int>(kLookAround.count()));
     std::vector<Connection> alive;
@@ -68,17 +70,34 @@ void LifelineServer::serve(const std::stop_token& stop) {
       if (has_news ? read(connections_[i]) : !is_overdue) alive.push_back(std::move(connections_[i]));
     }
     connections_ = std::move(alive);
+    expire_tickets();
     if (watched[0].revents != 0) accept_new();
   }
 }
 
+bool LifelineServer::has_room() {
+  const auto strangers = std::ranges::count(connections_, 0U, &Connection::member);
+  const std::lock_guard lock(mu_);
+  return static_cast<std::size_t>(strangers) < kMostStrangers + tickets_.size();
+}
+
+void LifelineServer::expire_tickets() {
+  std::vector<std::uint64_t> overdue;
+  {
+    const std::lock_guard lock(mu_);
+    std::erase_if(tickets_, [&](const auto& entry) {
+      const bool is_overdue = entry.second.must_be_shown_by.has_passed();
+      if (is_overdue) overdue.push_back(entry.second.member);
+      return is_overdue;
+    });
+  }
+  for (const auto member : overdue) events_.on_lost(member, "it registered and never opened its second connection");
+}
+
 void LifelineServer::accept_new() {
-  std::size_t strangers = 0;
-  for (const auto& connection : connections_) strangers += connection.member == 0 ? 1 : 0;
-  while (true) {
+  while (has_room()) {
     auto socket = listener_.accept();
     if (!socket.is_open()) return;
-    if (++strangers > kMostStrangers) continue;  // closed again
     socket.watch_peer();
     connections_.push_back({std::move(socket), "", 0, Deadline::after(kTimeToShow)});
   }
@@ -90,7 +109,7 @@ bool LifelineServer::take_ticket(Connection& connection) {
   const std::lock_guard lock(mu_);
   const auto found = tickets_.find(ticket);
   if (connection.received.compare(0, kMagicBytes, kMagic) != 0 || found == tickets_.end()) return false;
-  connection.member = found->second;
+  connection.member = found->second.member;
   tickets_.erase(found);
   connection.received.erase(0, kTicketBytes);
   return true;

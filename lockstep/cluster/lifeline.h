@@ -36,7 +36,7 @@ class LifelineServer {
 
   int port() const noexcept { return port_; }
 
-  // A ticket with which one connection becomes this member's lifeline.
+  // A ticket with which one connection becomes this member's lifeline. A member that never shows it is lost.
   std::uint64_t admit(std::uint64_t member);
 
  private:
@@ -52,6 +52,9 @@ class LifelineServer {
   // False when the connection is over.
   bool read(Connection& connection);
   bool take_ticket(Connection& connection);
+  void expire_tickets();
+  // Strangers may wait, but not without end: those of members that were admitted, and some more.
+  bool has_room();
 
   // Const after construction.
   const Events events_;
@@ -60,7 +63,11 @@ class LifelineServer {
 
   // Guarded by mu_.
   std::mutex mu_;
-  std::map<std::uint64_t, std::uint64_t> tickets_;
+  struct Ticket {
+    std::uint64_t member;
+    Deadline must_be_shown_by;
+  };
+  std::map<std::uint64_t, Ticket> tickets_;
 
   // Used only by the thread.
   std::vector<Connection> connections_;

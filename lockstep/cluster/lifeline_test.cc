@@ -56,6 +56,8 @@ TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
   Told told;
   LifelineServer server("127.0.0.1", told.events());
   const auto ticket = server.admit(3);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
   const auto child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -63,9 +65,13 @@ TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
     auto socket = internal::Socket::connect(at(server), Deadline::after(5s));
     const auto greeting = "LOCKSTEP" + std::string(reinterpret_cast<const char*>(&ticket), sizeof ticket);
     socket.send(greeting.data(), greeting.size(), Deadline::after(5s));
+    if (write(ready[1], "r", 1) != 1) _exit(1);
     pause();
     _exit(0);
   }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  for (const int descriptor : ready) close(descriptor);
   EXPECT_EQ(told.wait(300ms), "nothing");
   kill(child, SIGSTOP);
   EXPECT_EQ(told.wait(300ms), "nothing") << "a stopped process is late, not dead";

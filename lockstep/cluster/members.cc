@@ -1,6 +1,7 @@
 #include "lockstep/cluster/members.h"
 
 #include <algorithm>
+#include <random>
 
 #include "lockstep/base/str.h"
 
@@ -14,6 +15,12 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
 }
 
 std::string shortened(double seconds) { return str(static_cast<std::int64_t>(seconds * 10) / 10.0, " s"); }
+
+// Nobody can guess it, and one of an earlier job is no member's here.
+std::uint64_t random_id() {
+  std::random_device source;
+  return (static_cast<std::uint64_t>(source()) << 32 | source()) | 1;
+}
 
 // Takes as long for a wrong secret as for a right one.
 bool is_same_secret(const std::string& a, const std::string& b) {
@@ -47,7 +54,7 @@ std::uint64_t Members::join(const Introduction& introduction) {
     throw refuse(str("its place is taken by process ", found->second.introduction.pid, " on host '",
                      found->second.introduction.host, "', which registered ",
                      shortened(seconds_since(found->second.last_heard)), " ago; give every task another index"));
-  const auto id = next_id_++;
+  const auto id = random_id();
   members_[introduction.task] = {introduction, id, {}, std::chrono::steady_clock::now()};
   changed_.notify_all();
   return id;
@@ -56,6 +63,11 @@ std::uint64_t Members::join(const Introduction& introduction) {
 Member* Members::find(std::uint64_t id) {
   const auto found = std::ranges::find_if(members_, [&](const auto& entry) { return entry.second.id == id; });
   return found == members_.end() ? nullptr : &found->second;
+}
+
+const Member& Members::require(std::uint64_t id) {
+  if (const Member* member = find(id); member != nullptr && !member->has_left) return *member;
+  throw Error(ErrorCode::kFailedPrecondition, "this task is not registered with the coordinator, or not any more");
 }
 
 void Members::fail_locked(const Task& task, ErrorCode code, const std::string& message) {
@@ -82,7 +94,7 @@ void Members::lose(std::uint64_t id, const std::string& how) {
 
 void Members::fail(std::uint64_t id, ErrorCode code, const std::string& message) {
   const std::lock_guard lock(mu_);
-  if (const Member* member = find(id)) fail_locked(member->introduction.task, code, message);
+  fail_locked(require(id).introduction.task, code, message);
 }
 
 void Members::note(std::uint64_t id, const Activity& activity) {
@@ -93,8 +105,10 @@ void Members::note(std::uint64_t id, const Activity& activity) {
   }
 }
 
-void Members::put(const std::string& key, std::string value) {
+void Members::put(std::uint64_t id, const std::string& key, std::string value) {
   const std::lock_guard lock(mu_);
+  throw_if_over();
+  require(id);
   values_[key] = std::move(value);
   changed_.notify_all();
 }
@@ -104,8 +118,10 @@ void Members::throw_if_over() const {
   if (is_closed_) throw Error(ErrorCode::kCancelled, "the coordinator has ended");
 }
 
-std::string Members::get(const std::string& key, const Deadline& deadline) {
+std::string Members::get(std::uint64_t id, const std::string& key, const Deadline& deadline) {
   std::unique_lock lock(mu_);
+  throw_if_over();
+  require(id);
   changed_.wait_until(lock, deadline.time(), [&] { return is_over() || values_.count(key) > 0; });
   if (values_.count(key) > 0) return values_.at(key);
   throw_if_over();
@@ -134,9 +150,7 @@ std::string Members::who_is_missing(const std::set<Task>& arrived) const {
 void Members::barrier(const std::string& name, std::uint64_t id, const Deadline& deadline) {
   std::unique_lock lock(mu_);
   throw_if_over();
-  const Member* member = find(id);
-  if (member == nullptr) throw Error(ErrorCode::kFailedPrecondition, str("barrier '", name, "': this task is not registered"));
-  const auto task = member->introduction.task;
+  const auto task = require(id).introduction.task;
   auto& barrier = barriers_[name];
   if (!barrier.arrived.insert(task).second)
     throw Error(ErrorCode::kFailedPrecondition, str("barrier '", name, "': ", task, " is at it twice"));
@@ -164,6 +178,13 @@ std::optional<Failure> Members::failure(const Deadline& deadline) {
   std::unique_lock lock(mu_);
   changed_.wait_until(lock, deadline.time(), [&] { return is_over(); });
   return failure_;
+}
+
+void Members::wait_for_goodbyes(const Deadline& deadline) {
+  std::unique_lock lock(mu_);
+  changed_.wait_until(lock, deadline.time(), [&] {
+    return is_over() || std::ranges::all_of(members_, [](const auto& entry) { return entry.second.has_left; });
+  });
 }
 
 void Members::close() {

@@ -70,9 +70,10 @@ class Members {
 
   void note(std::uint64_t id, const Activity& activity);
 
-  void put(const std::string& key, std::string value);
+  // These throw kFailedPrecondition for an id that is no member's, or that of one that has left.
+  void put(std::uint64_t id, const std::string& key, std::string value);
   // Waits until the key is there. Throws kDeadlineExceeded naming it.
-  std::string get(const std::string& key, const Deadline& deadline);
+  std::string get(std::uint64_t id, const std::string& key, const Deadline& deadline);
 
   // Returns when all expected tasks are at the barrier of this name. Throws kDeadlineExceeded naming who is missing and
   // what they do, kFailedPrecondition when a task is at it twice.
@@ -81,6 +82,9 @@ class Members {
   // The first failure; waits for one until the deadline. Nothing: there is none.
   std::optional<Failure> failure(const Deadline& deadline);
   std::optional<Failure> failure() { return failure(Deadline::after(std::chrono::nanoseconds(0))); }
+
+  // Waits until everybody who has registered has left, or the cluster has failed.
+  void wait_for_goodbyes(const Deadline& deadline);
 
   // Ends all waits with kCancelled: the coordinator goes.
   void close();
@@ -96,6 +100,7 @@ class Members {
 
   // With mu_ held.
   Member* find(std::uint64_t id);
+  const Member& require(std::uint64_t id);
   void fail_locked(const Task& task, ErrorCode code, const std::string& message);
   bool is_over() const { return failure_.has_value() || is_closed_; }
   void throw_if_over() const;
@@ -114,7 +119,6 @@ class Members {
   std::map<std::string, std::string> values_;
   std::map<std::string, Barrier> barriers_;
   std::optional<Failure> failure_;
-  std::uint64_t next_id_ = 1;
   bool is_closed_ = false;
 };
 

@@ -61,7 +61,7 @@ TEST_F(MembersTest, ALostMemberEndsAllWaitsWithItsName) {
   });
   EXPECT_THAT([&] { members.barrier("start", zero, Deadline::after(10s)); },
               ThrowsCode(ErrorCode::kUnavailable, "worker 1", "host1", "process 101", "killed", "last step was 12"));
-  EXPECT_THAT([&] { members.get("key", Deadline::after(10s)); }, ThrowsCode(ErrorCode::kUnavailable, "worker 1"));
+  EXPECT_THAT([&] { members.get(zero, "key", Deadline::after(10s)); }, ThrowsCode(ErrorCode::kUnavailable, "worker 1"));
   EXPECT_EQ(members.failure()->task, (Task{"worker", 1}));
 }
 
@@ -84,13 +84,26 @@ TEST_F(MembersTest, WhoHasLeftIsNotALoss) {
   EXPECT_NE(members.join(worker(1)), one);  // its place is free
 }
 
+TEST_F(MembersTest, StrangersAndThoseWhoLeftAreToldSo) {
+  const auto zero = members.join(worker(0));
+  members.leave(zero);
+  for (const auto id : {zero, std::uint64_t{2}}) {
+    EXPECT_THAT([&] { members.put(id, "key", "value"); }, ThrowsCode(ErrorCode::kFailedPrecondition, "not registered"));
+    EXPECT_THAT([&] { members.get(id, "key", Deadline::after(10s)); }, ThrowsCode(ErrorCode::kFailedPrecondition));
+    EXPECT_THAT([&] { members.barrier("b", id, Deadline::after(10s)); }, ThrowsCode(ErrorCode::kFailedPrecondition));
+    EXPECT_THAT([&] { members.fail(id, ErrorCode::kInternal, "x"); }, ThrowsCode(ErrorCode::kFailedPrecondition));
+  }
+}
+
 TEST_F(MembersTest, ValuesAreWaitedFor) {
+  const auto zero = members.join(worker(0));
   std::jthread later([&] {
     std::this_thread::sleep_for(30ms);
-    members.put("port", "4711");
+    members.put(zero, "port", "4711");
   });
-  EXPECT_EQ(members.get("port", Deadline::after(10s)), "4711");
-  EXPECT_THAT([&] { members.get("nothing", Deadline::after(30ms)); }, ThrowsCode(ErrorCode::kDeadlineExceeded, "'nothing'"));
+  EXPECT_EQ(members.get(zero, "port", Deadline::after(10s)), "4711");
+  EXPECT_THAT([&] { members.get(zero, "nothing", Deadline::after(30ms)); },
+              ThrowsCode(ErrorCode::kDeadlineExceeded, "'nothing'"));
 }
 
 }  // namespace

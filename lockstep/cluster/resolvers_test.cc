@@ -134,6 +134,11 @@ TEST(Slurm, GivesRanksToJobsInAlphabeticalOrder) {
   EXPECT_EQ(resolver.task_id(), 1);
 }
 
+TEST(Slurm, KeepsTheOrderInWhichSlurmGaveTheRanks) {
+  const SlurmClusterResolver resolver({.auto_set_gpu = false, .variables = slurm("2", "6", "2(x2),1(x2)", "n[8-11]")});
+  EXPECT_EQ(resolver.cluster_spec().to_json(), R"({"worker":["n8:8888","n8:8889","n9:8888","n9:8889","n10:8888","n11:8888"]})");
+}
+
 TEST(Slurm, DividesTheGpusOfANode) {
   const SlurmClusterResolver resolver(
       {.gpus_per_node = 4, .gpus_per_task = 2, .auto_set_gpu = false, .variables = slurm("1", "2", "2", "t02n13")});

@@ -46,6 +46,9 @@ void to_message(const Task& task, rpc::Task& message);
 void to_message(const Introduction& introduction, rpc::Introduction& message);
 void to_message(const Failure& failure, rpc::Failure& message);
 
+// No request waits longer.
+inline constexpr std::chrono::hours kLongestWait(24);
+
 // The largest message either side takes: a coordinator carries names and addresses.
 inline constexpr int kMostMessageBytes = 4 << 20;
 

@@ -38,15 +38,16 @@ struct Placement {
   int on_host;
 };
 
+// Hosts stay in Slurm's own order, in which it has given them their ranks. (The peer sorts them by name, which puts n10
+// before n8.)
 std::vector<Placement> place(const SlurmOptions& options, int num_tasks, int& most_on_host) {
-  auto hosts = expand_hostlist(require_variable(options.variables, "SLURM_STEP_NODELIST"));
-  auto counts = options.tasks_per_node
-                    ? std::vector<int>(hosts.size(), *options.tasks_per_node)
-                    : expand_tasks_per_node(require_variable(options.variables, "SLURM_STEP_TASKS_PER_NODE"));
+  const auto hosts = expand_hostlist(require_variable(options.variables, "SLURM_STEP_NODELIST"));
+  const auto counts = options.tasks_per_node
+                          ? std::vector<int>(hosts.size(), *options.tasks_per_node)
+                          : expand_tasks_per_node(require_variable(options.variables, "SLURM_STEP_TASKS_PER_NODE"));
   if (counts.size() < hosts.size())
     throw Error(ErrorCode::kInvalidArgument, str("Slurm names ", hosts.size(), " hosts and the tasks of ", counts.size(),
                                                  " of them; the step's environment is not whole"));
-  std::ranges::sort(hosts);
   std::vector<Placement> placements;
   most_on_host = 0;
   for (std::size_t host = 0; host < hosts.size(); ++host) {

@@ -52,8 +52,12 @@ std::string read_file(const std::string& path) {
 bool is_alive(const std::string& pid) { return !pid.empty() && kill(std::stoi(pid), 0) == 0; }
 
 TEST(LockstepRun, TellsEveryTaskWhoItIs) {
-  const auto result = lockstep_command(
-      R"(run -n 2 --chief --ps 1 --evaluator sh -c 'echo "rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG"')");
+  // Those that train wait for the other two, which would be ended otherwise.
+  const auto file = scratch("others");
+  const auto script = str(R"(echo "rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG"; )", R"(if [ -z "$RANK" ]; then echo x >> )",
+                          file, R"(; else while [ "$(cat )", file, R"( 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done; fi)");
+  const auto result = lockstep_command(str("run -n 2 --chief --ps 1 --evaluator sh -c '", script, "'"));
+  std::filesystem::remove(file);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("[chief 0] rank 0 of 3; {\"cluster\": {\"chief\":[\"127.0.0.1:"));
   EXPECT_THAT(result.output, HasSubstr("[worker 1] rank 2 of 3; "));
@@ -71,6 +75,18 @@ TEST(LockstepRun, TheFirstFailureIsShownAndTheOthersAreEnded) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("worker 1 failed first: exit code 7"), HasSubstr("    the reason")));
   EXPECT_FALSE(is_alive(read_file(pid_file)));
   std::filesystem::remove(pid_file);
+}
+
+TEST(LockstepRun, ATaskThatNeverStopsWritingHidesNobody) {
+  const auto result = lockstep_command("run -n 2 sh -c '[ $RANK = 0 ] && exec yes; sleep 0.3; exit 5' | tail -n 3");
+  EXPECT_THAT(result.output, HasSubstr("worker"));
+  const auto quiet = lockstep_command("run -n 2 sh -c '[ $RANK = 0 ] && exec yes; sleep 0.3; exit 5' > /dev/null");
+  EXPECT_EQ(quiet.exit_code, 1);
+}
+
+TEST(LockstepRun, TasksDoNotReadTheTerminal) {
+  const auto result = lockstep_command("run sh -c 'cat; echo done'");
+  EXPECT_THAT(result.output, HasSubstr("[worker 0] done"));
 }
 
 TEST(LockstepRun, ASignalIsNamed) {

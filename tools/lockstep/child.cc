@@ -22,17 +22,18 @@ constexpr std::size_t kLongestLine = 64 << 10;
 std::string text_of(int error) { return std::generic_category().message(error); }
 
 // Between fork and exec: only calls that are safe there.
-[[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& environment, int output, int report,
-                         pid_t launcher) {
+[[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& environment, int input, int output,
+                         int report, pid_t launcher) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // a launcher that is killed takes its tasks with it
   if (getppid() != launcher) _exit(1);
+  dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
+  ::signal(SIGPIPE, SIG_DFL);  // the launcher ignores it
   execvpe(arguments[0], arguments.data(), environment.data());
   const int error = errno;
   [[maybe_unused]] const auto written = write(report, &error, sizeof error);
@@ -81,11 +82,11 @@ Child::Child(Task task, const std::vector<std::string>& command, const std::map<
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0)
     throw Error(ErrorCode::kUnavailable, str("cannot make a pipe (", text_of(errno), ")"));
   const auto launcher = getpid();
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);  // a task that read the terminal would be stopped by it
   pid_ = fork();
-  if (pid_ == 0) become(argument_pointers, variable_pointers, output[1], report[1], launcher);
+  if (pid_ == 0) become(argument_pointers, variable_pointers, nothing, output[1], report[1], launcher);
   const int fork_error = errno;
-  close(output[1]);
-  close(report[1]);
+  for (const int descriptor : {nothing, output[1], report[1]}) close(descriptor);
   output_ = output[0];
   int error = 0;
   const auto told = pid_ < 0 ? 0 : read(report[0], &error, sizeof error);
@@ -103,25 +104,28 @@ Child::Child(Task task, const std::vector<std::string>& command, const std::map<
 
 Child::~Child() {
   send(SIGKILL);
-  if (!has_ended_) waitpid(pid_, nullptr, 0);
+  waitpid(pid_, nullptr, 0);  // only now: until then the number of its group is nobody else's
   if (output_ >= 0) close(output_);
 }
 
 void Child::send(int signal) const noexcept { kill(-pid_, signal); }
 
 bool Child::check_ended() {
-  int status = 0;
-  if (has_ended_ || waitpid(pid_, &status, WNOHANG) != pid_) return false;
-  ending_ = {WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+  constexpr int kReadsAtTheEnd = 64;
+  siginfo_t info = {};
+  if (has_ended_ || waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_)
+    return false;
+  if (info.si_code == CLD_EXITED) ending_.exit_code = info.si_status;
+  else ending_.signal = info.si_status;
   has_ended_ = true;
-  forward_output();
+  forward_output(kReadsAtTheEnd);
   if (!line_.empty()) finish_line('\n');
   return true;
 }
 
-void Child::forward_output() {
+void Child::forward_output(int reads) {
   char buffer[16 << 10];
-  while (output_ >= 0) {
+  for (; output_ >= 0 && reads > 0; --reads) {
     const auto count = read(output_, buffer, sizeof buffer);
     if (count > 0) {
       take(buffer, static_cast<std::size_t>(count));

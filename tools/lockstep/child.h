@@ -41,14 +41,17 @@ class Child {
   const Ending& ending() const noexcept { return ending_; }
   const std::deque<std::string>& last_lines() const noexcept { return last_lines_; }
 
-  // Passes on what the process has written. Never blocks.
-  void forward_output();
+  // Passes on some of what the process has written. Never blocks, and comes back from one that never stops writing.
+  void forward_output() { forward_output(kReadsAtOnce); }
   // True when the process has just ended.
   bool check_ended();
   // To the whole group.
   void send(int signal) const noexcept;
 
  private:
+  static constexpr int kReadsAtOnce = 4;
+
+  void forward_output(int reads);
   void take(const char* text, std::size_t bytes);
   void finish_line(char end);
 

@@ -86,6 +86,9 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     std::cerr << "lockstep: " << error.what() << "\n";
     return error.code() == ErrorCode::kInvalidArgument ? kWrongUse : kFailed;
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep: " << error.what() << "\n";
+    return kFailed;
   }
 }
 

@@ -51,7 +51,9 @@ class Signals {
   Signals() {
     sigset_t wanted;
     sigemptyset(&wanted);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&wanted, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD})
+      if (!is_ignored(signal)) sigaddset(&wanted, signal);  // nohup and background jobs ignore some
+    ::signal(SIGPIPE, SIG_IGN);                             // who reads our output may go: the tasks go on
     sigprocmask(SIG_BLOCK, &wanted, &previous_);
     descriptor_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
   }
@@ -74,6 +76,12 @@ class Signals {
   }
 
  private:
+  static bool is_ignored(int signal) {
+    struct sigaction action = {};
+    sigaction(signal, nullptr, &action);
+    return action.sa_handler == SIG_IGN;
+  }
+
   int descriptor_ = -1;
   sigset_t previous_ = {};
 };
@@ -94,7 +102,8 @@ class Attempt {
     while (!std::ranges::all_of(children_, &Child::has_ended)) {
       wait_for_news(signals);
       for (const int signal : signals.take()) interrupt(signal);
-      for (const auto& child : children_) look_at(*child);
+      for (const auto& child : children_) child->forward_output();
+      note_failures();
       if (!end_began_ && is_training_over()) begin_end(SIGTERM);
       if (end_began_ && !was_killed_ && Clock::now() - *end_began_ > options_.grace) kill_all();
     }
@@ -126,10 +135,14 @@ class Attempt {
     poll(watched.data(), watched.size(), kMilliseconds);
   }
 
-  void look_at(Child& child) {
-    child.forward_output();
-    if (!child.check_ended() || child.ending().is_good() || failed_ != nullptr || end_began_) return;
-    failed_ = &child;
+  // Of several that ended since the last look, one that was killed is the cause and those that threw are the consequence.
+  void note_failures() {
+    const Child* bad = nullptr;
+    for (const auto& child : children_)
+      if (child->check_ended() && !child->ending().is_good() && (bad == nullptr || child->ending().signal != 0))
+        bad = child.get();
+    if (bad == nullptr || failed_ != nullptr || end_began_) return;
+    failed_ = bad;
     failed_after_ = Clock::now() - begin_;
     begin_end(SIGTERM);
   }
@@ -185,6 +198,7 @@ int run_job(const RunOptions& options) {
   make_log_dir(options.log_dir);
   const auto given = std::getenv("LOCKSTEP_JOB_SECRET");
   const auto secret = given != nullptr ? std::string(given) : options.shape.nodes == 1 ? random_secret() : "";
+  if (secret.empty()) say("LOCKSTEP_JOB_SECRET is not set: whoever reaches the port can join the job");
   const Signals signals;
   for (int number = 0;; ++number) {
     Attempt attempt(options, secret, number);
