@@ -54,8 +54,9 @@ bool is_alive(const std::string& pid) { return !pid.empty() && kill(std::stoi(pi
 TEST(LockstepRun, TellsEveryTaskWhoItIs) {
   // Those that train wait for the other two, which would be ended otherwise.
   const auto file = scratch("others");
-  const auto script = str(R"(echo "rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG"; )", R"(if [ -z "$RANK" ]; then echo x >> )",
-                          file, R"(; else while [ "$(cat )", file, R"( 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.05; done; fi)");
+  const auto script =
+      str("echo \"rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG\"; if [ -z \"$RANK\" ]; then echo x >> ", file,
+          "; else until [ \"$(cat ", file, " 2>/dev/null | wc -l)\" = 2 ]; do sleep 0.05; done; fi");
   const auto result = lockstep_command(str("run -n 2 --chief --ps 1 --evaluator sh -c '", script, "'"));
   std::filesystem::remove(file);
   EXPECT_EQ(result.exit_code, 0);
