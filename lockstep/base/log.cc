@@ -1,7 +1,7 @@
 #include "lockstep/base/log.h"
+#include "lockstep/base/environment.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -12,9 +12,8 @@
 namespace lockstep {
 namespace {
 
-LogLevel level_from_environment() noexcept {
-  const char* text = std::getenv("LOCKSTEP_LOG");
-  const std::string_view level = text == nullptr ? "" : text;
+LogLevel level_from_environment() {
+  const auto level = Environment().get("LOCKSTEP_LOG").value_or("");
   if (level == "info") return LogLevel::kInfo;
   if (level == "error") return LogLevel::kError;
   if (level == "nothing") return LogLevel::kNothing;

@@ -1,9 +1,9 @@
 #include "lockstep/cluster/address.h"
 
-#include <charconv>
 #include <ostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -23,12 +23,10 @@ Address Address::parse(const std::string& text, const std::string& whose) {
   if (address.host.empty()) throw refuse("it has no host");
   if (address.host.find_first_of("[] \t\r\n") != std::string::npos) throw refuse("its host has brackets or spaces in it");
   if (!has_bracket && address.host.find(':') != std::string::npos) throw refuse("an IPv6 host stands in brackets");
-  const auto* begin = text.data() + colon + 1;
-  const auto* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, address.port);
+  const auto port = whole_number<int>(text.substr(colon + 1));
   constexpr int kHighestPort = 65535;
-  if (begin == end || error != std::errc() || stop != end || address.port < 0 || address.port > kHighestPort)
-    throw refuse("its port is not a number up to 65535");
+  if (!port || *port < 0 || *port > kHighestPort) throw refuse("its port is not a number up to 65535");
+  address.port = *port;
   return address;
 }
 

@@ -1,9 +1,9 @@
 #include "lockstep/cluster/hostlist.h"
 
-#include <charconv>
 #include <cstdint>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -39,9 +39,9 @@ class Reader {
     return text_.substr(begin, position_ - begin);
   }
   std::int64_t number(const std::string& word) {
-    std::int64_t value = 0;
-    if (std::from_chars(word.data(), word.data() + word.size(), value).ec != std::errc()) fail("the number is too large");
-    return value;
+    const auto value = whole_number(word);
+    if (!value) fail("the number is too large");
+    return *value;
   }
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(ErrorCode::kInvalidArgument,

@@ -1,8 +1,7 @@
 #include "lockstep/cluster/json.h"
 
-#include <charconv>
-
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::internal {
@@ -28,9 +27,7 @@ std::string address_of(const OrderedJson& value, const std::string& job) {
 }
 
 std::int64_t index_of(const std::string& text, const std::string& job) {
-  std::int64_t index = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return index;
+  if (const auto index = whole_number(text)) return *index;
   throw Error(ErrorCode::kInvalidArgument, str("job '", job, "': '", text, "' is not a task number"));
 }
 

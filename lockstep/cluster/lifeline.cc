@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/random.h"
 #include "lockstep/base/thread.h"
 
 namespace lockstep {
@@ -23,11 +23,6 @@ constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
 constexpr std::chrono::milliseconds kLookAround(100);  // how soon a request to stop, or an overdue ticket, is seen
 
 Deadline soon() { return Deadline::after(kLookAround); }
-
-std::uint64_t random_ticket() {
-  std::random_device source;
-  return (static_cast<std::uint64_t>(source()) << 32) | source();
-}
 
 // A good-bye that cannot be said does not matter any more.
 void say_goodbye(const internal::Socket& socket) noexcept {
@@ -52,8 +47,8 @@ LifelineServer::~LifelineServer() {
 
 std::uint64_t LifelineServer::admit(std::uint64_t member) {
   const std::lock_guard lock(mu_);
-  std::uint64_t ticket = random_ticket();
-  while (!tickets_.emplace(ticket, Ticket{member, Deadline::after(kTimeToConnect)}).second) ticket = random_ticket();
+  std::uint64_t ticket = unguessable_number();
+  while (!tickets_.emplace(ticket, Ticket{member, Deadline::after(kTimeToConnect)}).second) ticket = unguessable_number();
   return ticket;
 }
 

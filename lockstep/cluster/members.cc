@@ -1,8 +1,8 @@
 #include "lockstep/cluster/members.h"
 
 #include <algorithm>
-#include <random>
 
+#include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -15,12 +15,6 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
 }
 
 std::string shortened(double seconds) { return str(static_cast<std::int64_t>(seconds * 10) / 10.0, " s"); }
-
-// Nobody can guess it, and one of an earlier job is no member's here.
-std::uint64_t random_id() {
-  std::random_device source;
-  return (static_cast<std::uint64_t>(source()) << 32 | source()) | 1;
-}
 
 // Takes as long for a wrong secret as for a right one.
 bool is_same_secret(const std::string& a, const std::string& b) {
@@ -54,7 +48,8 @@ std::uint64_t Members::join(const Introduction& introduction) {
     throw refuse(str("its place is taken by process ", found->second.introduction.pid, " on host '",
                      found->second.introduction.host, "', which registered ",
                      shortened(seconds_since(found->second.last_heard)), " ago; give every task another index"));
-  const auto id = random_id();
+  // An id of an earlier job is no member's here.
+  const auto id = unguessable_number() | 1;
   members_[introduction.task] = {introduction, id, {}, std::chrono::steady_clock::now()};
   changed_.notify_all();
   return id;

@@ -1,9 +1,9 @@
 #include "lockstep/cluster/ranked_cluster_resolver.h"
 
-#include <charconv>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -24,9 +24,7 @@ struct Variables {
 
   std::int64_t number(const std::string& name) const {
     const auto word = text(name);
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error == std::errc() && end == word.data() + word.size() && value >= 0) return value;
+    if (const auto value = whole_number(word); value && *value >= 0) return *value;
     throw Error(ErrorCode::kInvalidArgument, str(source, ": ", name, " is '", word, "'; it must be a number of 0 or more"));
   }
 
@@ -48,11 +46,8 @@ std::vector<std::string> with_leader(const std::string& leader, std::int64_t siz
 // "train-3" -> {"train", 3}
 std::pair<std::string, std::int64_t> split_pod_name(const std::string& name) {
   const auto dash = name.rfind('-');
-  std::int64_t index = 0;
-  if (dash != std::string::npos && dash > 0 && dash + 1 < name.size()) {
-    const auto [end, error] = std::from_chars(name.data() + dash + 1, name.data() + name.size(), index);
-    if (error == std::errc() && end == name.data() + name.size()) return {name.substr(0, dash), index};
-  }
+  if (dash != std::string::npos && dash > 0)
+    if (const auto index = whole_number(name.substr(dash + 1))) return {name.substr(0, dash), *index};
   throw Error(ErrorCode::kInvalidArgument, str("the pod's host name '", name,
                                                "' does not end in its number; use a StatefulSet or an Indexed Job, or set "
                                                "TF_CONFIG"));

@@ -1,10 +1,10 @@
 #include "lockstep/cluster/slurm_cluster_resolver.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/hostlist.h"
 #include "lockstep/device/devices.h"
@@ -20,9 +20,7 @@ std::string require_variable(const Environment& variables, const std::string& na
 
 int require_number(const Environment& variables, const std::string& name) {
   const auto text = require_variable(variables, name);
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
+  if (const auto value = whole_number<int>(text); value && *value >= 0) return *value;
   throw Error(ErrorCode::kInvalidArgument, str(name, " is '", text, "'; it must be a number"));
 }
 

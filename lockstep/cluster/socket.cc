@@ -13,13 +13,12 @@
 #include <cstring>
 #include <memory>
 
+#include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::internal {
 namespace {
-
-std::string text_of(int error) { return std::generic_category().message(error); }
 
 std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const Address& address, bool is_to_listen) {
   addrinfo hints = {};
@@ -73,7 +72,7 @@ Socket Socket::listen(const Address& address) {
     error = errno;
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              str("cannot listen on ", address, " (", text_of(error), "); is another process using the port?"));
+              str("cannot listen on ", address, " (", errno_text(error), "); is another process using the port?"));
 }
 
 Socket Socket::connect(const Address& address, const Deadline& deadline) {
@@ -91,7 +90,7 @@ Socket Socket::connect(const Address& address, const Deadline& deadline) {
     ::getsockopt(socket.descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error == 0) return socket;
   }
-  throw Error(ErrorCode::kUnavailable, str("cannot connect to ", address, " (", text_of(error), ")"));
+  throw Error(ErrorCode::kUnavailable, str("cannot connect to ", address, " (", errno_text(error), ")"));
 }
 
 int Socket::port() const {
@@ -124,7 +123,7 @@ void Socket::send(const void* data, std::size_t bytes, const Deadline& deadline)
     } else if (errno == EAGAIN && poll_one(descriptor_, POLLOUT, deadline)) {
       continue;
     } else if (errno != EINTR) {
-      throw Error(ErrorCode::kUnavailable, str("cannot send (", text_of(errno), ")"));
+      throw Error(ErrorCode::kUnavailable, str("cannot send (", errno_text(errno), ")"));
     }
   }
 }
@@ -133,7 +132,7 @@ std::ptrdiff_t Socket::receive(void* data, std::size_t bytes, std::string& why) 
   const auto received = ::recv(descriptor_, data, bytes, 0);
   if (received > 0) return received;
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
-  why = received == 0 ? "the connection was closed without a good-bye" : str("the connection broke (", text_of(errno), ")");
+  why = received == 0 ? "the connection was closed without a good-bye" : str("the connection broke (", errno_text(errno), ")");
   return 0;
 }
 

@@ -1,9 +1,9 @@
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/json.h"
 
@@ -25,6 +25,15 @@ const OrderedJson* find(const OrderedJson& config, const char* key, const char* 
               str(what, " is ", config.dump().substr(0, 60), "; it must be a JSON object with the key '", key, "'"));
 }
 
+// config["task"][key]; null when there is none.
+const OrderedJson* find_in_task(const OrderedJson& config, const char* key) {
+  const auto* task = find(config, "task", "TF_CONFIG");
+  return task == nullptr ? nullptr : find(*task, key, "TF_CONFIG's task");
+}
+
+// A text as it is, anything else as it is written.
+std::string as_text(const OrderedJson& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
 OrderedJson load(const Environment& variables) {
   const auto text = variables.get("TF_CONFIG");
   return text ? internal::parse_json(*text, "TF_CONFIG") : OrderedJson::object();
@@ -40,10 +49,7 @@ std::int64_t to_index(const OrderedJson& value) {
     auto text = value.get<std::string>();
     text.erase(0, text.find_first_not_of(" \t\n\r"));
     text.erase(text.find_last_not_of(" \t\n\r") + 1);
-    std::int64_t index = 0;
-    const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
-    const auto [end, error] = std::from_chars(begin, text.data() + text.size(), index);
-    if (error == std::errc() && end == text.data() + text.size()) return index;
+    if (const auto index = whole_number(text.substr(text.starts_with('+') ? 1 : 0))) return *index;
   }
   throw Error(ErrorCode::kInvalidArgument,
               str("TF_CONFIG: the task's index is ", value.dump(), "; it must be a number, from 0"));
@@ -67,17 +73,15 @@ ClusterSpec TFConfigClusterResolver::cluster_spec() const {
 std::optional<std::string> TFConfigClusterResolver::task_type() const {
   if (task_type_) return task_type_;
   const auto config = load(variables_);
-  const auto* task = find(config, "task", "TF_CONFIG");
-  const auto* type = task == nullptr ? nullptr : find(*task, "type", "TF_CONFIG's task");
+  const auto* type = find_in_task(config, "type");
   if (type == nullptr) return std::nullopt;
-  return type->is_string() ? type->get<std::string>() : type->dump();
+  return as_text(*type);
 }
 
 std::optional<std::int64_t> TFConfigClusterResolver::task_id() const {
   if (task_id_) return task_id_;
   const auto config = load(variables_);
-  const auto* task = find(config, "task", "TF_CONFIG");
-  const auto* index = task == nullptr ? nullptr : find(*task, "index", "TF_CONFIG's task");
+  const auto* index = find_in_task(config, "index");
   if (index == nullptr) return std::nullopt;
   return to_index(*index);
 }
@@ -87,7 +91,7 @@ std::optional<std::string> TFConfigClusterResolver::rpc_layer() const {
   const auto config = load(variables_);
   const auto* layer = find(config, "rpc_layer", "TF_CONFIG");
   if (layer == nullptr || layer->is_null()) return std::nullopt;
-  return layer->is_string() ? layer->get<std::string>() : layer->dump();
+  return as_text(*layer);
 }
 
 std::string TFConfigClusterResolver::master(const std::optional<std::string>& task_type, std::optional<std::int64_t> task_id,

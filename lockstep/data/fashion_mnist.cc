@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/data/idx.h"
@@ -55,8 +56,8 @@ class ImageTable final : public internal::Table {
 };
 
 std::string folder() {
-  const char* other = std::getenv("LOCKSTEP_FASHION_MNIST");
-  return other != nullptr && *other != '\0' ? other : "/usr/share/datasets/fashion-mnist";
+  const auto other = Environment().get("LOCKSTEP_FASHION_MNIST").value_or("");
+  return other.empty() ? "/usr/share/datasets/fashion-mnist" : other;
 }
 
 IdxArray read_file(const std::string& directory, const std::string& name) {

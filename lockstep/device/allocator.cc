@@ -3,10 +3,9 @@
 #include <malloc.h>
 
 #include <climits>
-#include <cstdlib>
 #include <mutex>
-#include <string_view>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/log.h"
 #include "lockstep/device/tensor_allocator.h"
 
@@ -15,8 +14,7 @@ namespace lockstep {
 void keep_freed_memory() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const char* choice = std::getenv("LOCKSTEP_MALLOC");
-    if (choice != nullptr && std::string_view(choice) == "system") return;
+    if (Environment().get("LOCKSTEP_MALLOC") == "system") return;
     // The three belong together: the trim threshold alone makes things worse.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
     mallopt(M_TRIM_THRESHOLD, INT_MAX);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -26,11 +26,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 std::int64_t parse_index(const std::string& text, const std::string& name) {
   const auto begin = text.find_first_not_of(" \t");
   const auto end = text.find_last_not_of(" \t") + 1;
-  std::int64_t value = 0;
-  if (begin != std::string::npos) {
-    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (error == std::errc() && stop == text.data() + end) return value;
-  }
+  if (begin != std::string::npos)
+    if (const auto value = whole_number(text.substr(begin, end - begin))) return *value;
   throw Error(ErrorCode::kInvalidArgument,
               str("device '", name, "': '", text, "' is not a number; write for example CPU:0 or /job:worker/task:1"));
 }

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <system_error>
 
+#include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::size_t kKeptLines = 20;
 constexpr std::size_t kLongestLine = 64 << 10;
-
-std::string text_of(int error) { return std::generic_category().message(error); }
 
 // Between fork and exec: only calls that are safe there.
 [[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& environment, int input, int output,
@@ -71,7 +69,7 @@ Child::Child(Task task, const std::vector<std::string>& command, const std::map<
   if (!log_file.empty()) {
     log_.reset(std::fopen(log_file.c_str(), "we"));
     if (!log_)
-      throw Error(ErrorCode::kFailedPrecondition, str("cannot write the log file '", log_file, "' (", text_of(errno), ")"));
+      throw Error(ErrorCode::kFailedPrecondition, str("cannot write the log file '", log_file, "' (", errno_text(errno), ")"));
   }
   auto arguments = command;
   auto variables = merged(environment);
@@ -80,7 +78,7 @@ Child::Child(Task task, const std::vector<std::string>& command, const std::map<
   int output[2];
   int report[2];  // closed by a successful exec; otherwise tells its error
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0)
-    throw Error(ErrorCode::kUnavailable, str("cannot make a pipe (", text_of(errno), ")"));
+    throw Error(ErrorCode::kUnavailable, str("cannot make a pipe (", errno_text(errno), ")"));
   const auto launcher = getpid();
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);  // a task that read the terminal would be stopped by it
   pid_ = fork();
@@ -97,9 +95,9 @@ Child::Child(Task task, const std::vector<std::string>& command, const std::map<
     return;
   }
   close(output_);
-  if (pid_ < 0) throw Error(ErrorCode::kUnavailable, str("cannot start a process (", text_of(fork_error), ")"));
+  if (pid_ < 0) throw Error(ErrorCode::kUnavailable, str("cannot start a process (", errno_text(fork_error), ")"));
   waitpid(pid_, nullptr, 0);
-  throw Error(ErrorCode::kNotFound, str("cannot start '", command[0], "' (", text_of(error), ")"));
+  throw Error(ErrorCode::kNotFound, str("cannot start '", command[0], "' (", errno_text(error), ")"));
 }
 
 Child::~Child() {

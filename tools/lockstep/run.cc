@@ -6,15 +6,15 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <system_error>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/socket.h"
 #include "tools/lockstep/child.h"
@@ -40,10 +40,7 @@ std::vector<int> find_free_ports(std::size_t count) {
   return ports;
 }
 
-std::string random_secret() {
-  std::random_device source;
-  return str(std::hex, source(), source(), source(), source());
-}
+std::string random_secret() { return str(std::hex, unguessable_number(), unguessable_number()); }
 
 // The signals that the launcher acts on, as something to wait for. The process's own handling is put back afterwards.
 class Signals {
@@ -196,8 +193,7 @@ int run_job(const RunOptions& options) {
   if (options.max_restarts < 0)
     throw Error(ErrorCode::kInvalidArgument, str("--max-restarts is ", options.max_restarts, "; it must not be negative"));
   make_log_dir(options.log_dir);
-  const auto given = std::getenv("LOCKSTEP_JOB_SECRET");
-  const auto secret = given != nullptr ? std::string(given) : options.shape.nodes == 1 ? random_secret() : "";
+  const auto secret = Environment().get("LOCKSTEP_JOB_SECRET").value_or(options.shape.nodes == 1 ? random_secret() : "");
   if (secret.empty()) say("LOCKSTEP_JOB_SECRET is not set: whoever reaches the port can join the job");
   const Signals signals;
   for (int number = 0;; ++number) {
