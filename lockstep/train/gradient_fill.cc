@@ -34,7 +34,7 @@ void GradientReducer::State::before(std::size_t replica) {
   if (!mine.has_stale) return;
   for (auto& slot : mine.slots) {
     const bool is_stale = slot.stale.defined() && slot.parameter.grad().is_same(slot.stale) &&
-                          (slot.stale.is_inference() || slot.stale._version() == slot.stale_version);
+                          internal::version_of(slot.stale) == slot.stale_version;
     if (is_stale) slot.parameter.mutable_grad().reset();
     slot.stale.reset();
   }

@@ -98,7 +98,7 @@ void GradientReducer::State::begin_step(Replica& mine) {
     slot.fired = 0;
     slot.sparse_sum.reset();
     slot.stale = slot.parameter.grad();
-    slot.stale_version = slot.stale.defined() && !slot.stale.is_inference() ? slot.stale._version() : 0;
+    slot.stale_version = slot.stale.defined() ? internal::version_of(slot.stale) : 0;
   }
 }
 

@@ -87,6 +87,8 @@ const void* accumulator_of(const at::Tensor& parameter) {
   return torch::autograd::impl::try_get_grad_accumulator(parameter).get();
 }
 
+std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+
 // Counting references, because whoever else uses the memory holds a tensor of its own over the same storage. A gradient
 // that was handed over is a view of `incoming`, and that often one of a base that nobody else knows (the gradient of a
 // linear layer's weight is a transposed product).

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -16,6 +17,9 @@ std::shared_ptr<void> before_gradient(const at::Tensor& parameter, std::function
 
 // What the hooks of a parameter are on; null: none, or LibTorch has dropped it.
 const void* accumulator_of(const at::Tensor& parameter);
+
+// Changes with every write that LibTorch counts; tensors of inference mode have none.
+std::int64_t version_of(const at::Tensor& tensor);
 
 // After on_gradient_ready's hook was called with `incoming`: whether nothing but the parameter's gradient (and the
 // hook's caller, by `incoming`) uses the gradient's memory, so that it may be written to while backward() goes on.

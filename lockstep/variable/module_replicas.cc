@@ -73,19 +73,18 @@ void copy_tensors(const torch::OrderedDict<std::string, at::Tensor>& from,
     if (from[i].value().defined()) copy_tensor(from[i].value(), to[i].value());
 }
 
-std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
-
 }  // namespace
 
 // One parameter or buffer of all copies, and what replica 0's was when last noted.
 struct ModuleReplicas::Mirror {
   void note() {
     storage = copies[0].storage().getWeakStorageImpl();
-    version = version_of(copies[0]);
+    version = internal::version_of(copies[0]);
   }
   // The storage is held weakly, so that its address is not given to another one.
   bool is_changed() const {
-    return copies[0].storage().unsafeGetStorageImpl() != storage._unsafe_get_target() || version_of(copies[0]) != version;
+    return copies[0].storage().unsafeGetStorageImpl() != storage._unsafe_get_target() ||
+           internal::version_of(copies[0]) != version;
   }
   void hand_out() const {
     for (std::size_t r = 1; r < copies.size(); ++r) copy_tensor(copies[0], copies[r]);
