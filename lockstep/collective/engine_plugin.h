@@ -1,0 +1,36 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/collective/transport.h"
+
+// Engines that come from other libraries live in plugins (lib/lockstep/engine_<name>.so), opened when a job asks for them:
+// a program that trains on one machine never loads them, and their symbols stay apart from those that LibTorch brings.
+
+namespace lockstep {
+
+// What an engine needs to find its peers.
+struct EngineSetup {
+  int rank = 0;
+  int size = 1;
+  // Where this process can be reached by the others: a host name or an IP address.
+  std::string host = "127.0.0.1";
+  // Two engines of one job have different names: they do not hear each other.
+  std::string name = "job";
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  // The job's key-value store; get waits for the key, up to the timeout.
+  std::function<void(const std::string& key, const std::string& value)> put;
+  std::function<std::string(const std::string& key)> get;
+};
+
+// Opens the plugin and connects to all peers. Throws kUnimplemented, saying what to install, when this build or this
+// machine has no such engine; kUnavailable and kDeadlineExceeded when peers cannot be reached.
+std::unique_ptr<Transport> make_engine(const std::string& engine, const EngineSetup& setup);
+
+// Whether make_engine("gloo") and the like would find their plugin; `why` says what is missing.
+bool has_engine(const std::string& engine, std::string* why = nullptr);
+
+}  // namespace lockstep
