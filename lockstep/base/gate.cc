@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <climits>
 #include <ctime>
 
@@ -21,22 +20,38 @@ inline void relax() noexcept {
 #endif
 }
 
-void sleep_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds limit) noexcept {
+constexpr int kWait = FUTEX_WAIT;
+constexpr int kWake = FUTEX_WAKE;
+
+std::uint32_t* address_of(std::atomic<std::uint32_t>& word) noexcept {
   static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
-  const timespec timeout{static_cast<time_t>(limit.count() / 1'000'000'000), static_cast<long>(limit.count() % 1'000'000'000)};
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
+  return reinterpret_cast<std::uint32_t*>(&word);
 }
 
 }  // namespace
 
-void Gate::advance() noexcept {
-  // Both orders are sequentially consistent: either the waiter sees the new value before it sleeps, or we see the sleeper.
-  word_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0)
-    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+template <bool is_shared>
+void BasicGate<is_shared>::doze(std::uint32_t seen, std::chrono::nanoseconds limit) noexcept {
+  const timespec timeout{static_cast<time_t>(limit.count() / 1'000'000'000), static_cast<long>(limit.count() % 1'000'000'000)};
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, address_of(word_), is_shared ? kWait : kWait | FUTEX_PRIVATE_FLAG, seen, &timeout, nullptr, 0);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-bool Gate::wait_briefly(std::uint32_t seen) const noexcept {
+template <bool is_shared>
+void BasicGate<is_shared>::disturb() noexcept {
+  syscall(SYS_futex, address_of(word_), is_shared ? kWake : kWake | FUTEX_PRIVATE_FLAG, INT_MAX, nullptr, nullptr, 0);
+}
+
+template <bool is_shared>
+void BasicGate<is_shared>::advance() noexcept {
+  // Both orders are sequentially consistent: either the waiter sees the new value before it sleeps, or we see the sleeper.
+  word_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) disturb();
+}
+
+template <bool is_shared>
+bool BasicGate<is_shared>::wait_briefly(std::uint32_t seen) const noexcept {
   for (int i = 0; i < kSpins; ++i) {
     if (value() != seen) return true;
     relax();
@@ -48,16 +63,18 @@ bool Gate::wait_briefly(std::uint32_t seen) const noexcept {
   return value() != seen;
 }
 
-bool Gate::wait(std::uint32_t seen, const Deadline& deadline) noexcept {
+template <bool is_shared>
+bool BasicGate<is_shared>::wait(std::uint32_t seen, const Deadline& deadline) noexcept {
   if (wait_briefly(seen)) return true;
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (word_.load(std::memory_order_seq_cst) == seen) {
+  while (value() == seen) {
     const auto left = deadline.remaining();
     if (left.count() <= 0) break;
-    sleep_while_equal(word_, seen, left);
+    doze(seen, left);
   }
-  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   return value() != seen;
 }
+
+template class BasicGate<false>;
+template class BasicGate<true>;
 
 }  // namespace lockstep

@@ -13,17 +13,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kSmallBytes = 16 << 10;
-constexpr std::int64_t kCacheLine = 64;
 
 }  // namespace
-
-std::pair<std::int64_t, std::int64_t> chunk_of(std::int64_t count, std::int64_t element_bytes, int rank, int size) {
-  const auto line = std::max<std::int64_t>(1, kCacheLine / element_bytes);
-  const auto lines = (count + line - 1) / line;
-  const auto begin = std::min(count, lines * rank / size * line);
-  const auto end = std::min(count, lines * (rank + 1) / size * line);
-  return {begin, end};
-}
 
 struct alignas(64) LocalHub::Slot {
   std::span<const at::Tensor> inputs;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/collective/chunk.h"
 #include "lockstep/collective/group.h"
 #include "lockstep/collective/rendezvous.h"
 
@@ -35,8 +36,5 @@ class LocalHub {
   // Written by rank r before it meets the others, read by all between two meetings.
   std::unique_ptr<Slot[]> slots_;
 };
-
-// The elements [first, second) of `count` that rank r of `size` sums: whole cache lines, equal parts.
-std::pair<std::int64_t, std::int64_t> chunk_of(std::int64_t count, std::int64_t element_bytes, int rank, int size);
 
 }  // namespace lockstep

@@ -114,7 +114,22 @@ void sum_typed(std::span<const void* const> inputs, std::span<void* const> outpu
   else sum_range<T, Narrow<T>>(inputs, outputs, range);
 }
 
+template <typename T>
+void add_typed(void* out, const void* a, const void* b, std::int64_t count) {
+  const auto add = has_wide() ? Wide<T>::add : Narrow<T>::add;
+  add(static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b), count);
+}
+
 }  // namespace
+
+void add_arrays(SumType type, void* out, const void* a, const void* b, std::int64_t count) {
+  switch (type) {
+    case SumType::kFloat: return add_typed<float>(out, a, b, count);
+    case SumType::kDouble: return add_typed<double>(out, a, b, count);
+    case SumType::kInt64: return add_typed<std::uint64_t>(out, a, b, count);
+    case SumType::kInt32: return add_typed<std::uint32_t>(out, a, b, count);
+  }
+}
 
 void tree_sum(SumType type, std::span<const void* const> inputs, std::span<void* const> outputs, SumRange range) {
   if (range.end <= range.begin || inputs.empty()) return;

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// One collective as this worker sees it.
+struct Call {
+  std::uint64_t number = 0;  // counted from 1
+  std::uint64_t step = 0;    // run() calls with a collective in them, counted from 1
+  std::string text;          // "all_reduce of 2 tensors, float32 [64, 10] first"
+  std::chrono::system_clock::time_point begun = {};
+  std::optional<double> seconds = std::nullopt;  // it took; nothing: it has not ended
+  std::string error = "";
+};
+
+// What this worker's collectives are and were: the last thousand, and those that are under way. Thread-safe.
+class Calls {
+ public:
+  static constexpr std::size_t kKept = 1000;
+
+  // A call that is under way while it lives.
+  class [[nodiscard]] Scope {
+   public:
+    Scope(Calls& calls, std::string text) : calls_(calls), number_(calls.begin(std::move(text))) {}
+    ~Scope() { calls_.end(number_, error_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    void fail(const std::string& error) { error_ = error; }
+    std::uint64_t number() const { return number_; }
+
+   private:
+    Calls& calls_;
+    const std::uint64_t number_;
+    std::string error_;
+  };
+
+  // The next call belongs to a new step.
+  void begin_step();
+  std::uint64_t step() const;
+
+  std::vector<Call> under_way() const;
+  std::vector<Call> last() const;
+  // "all_reduce ... #12", or what the worker does between two calls: "code after all_reduce ... #12".
+  std::string describe() const;
+
+  // The last calls as JSON lines, for `lockstep inspect`.
+  std::string flight_record(const std::string& task) const;
+
+ private:
+  std::uint64_t begin(std::string text);
+  void end(std::uint64_t number, const std::string& error);
+
+  // Guarded by mu_.
+  mutable std::mutex mu_;
+  std::uint64_t count_ = 0;
+  std::uint64_t step_ = 0;
+  bool is_step_new_ = true;
+  std::map<std::uint64_t, std::pair<Call, std::chrono::steady_clock::time_point>> open_;
+  std::deque<Call> ended_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/collective/calls.h"
+#include "lockstep/collective/canonical_sum.h"
+#include "lockstep/collective/reduce_op.h"
+#include "lockstep/collective/worker_bytes.h"
+#include "lockstep/fwd.h"
+
+namespace lockstep {
+
+// The workers of a job as one participant each: what a process does with the others on behalf of all its replicas.
+//
+// All workers make the same calls in the same order; before anything moves they compare what they are about to do. Where
+// it differs all of them throw kInvalidArgument (another shape or dtype) or kFailedPrecondition (another call) with each
+// side's view, and the group stays usable. Every other error is for good: the job has failed.
+class WorkerGroup {
+ public:
+  explicit WorkerGroup(std::unique_ptr<WorkerBytes> bytes, bool is_deterministic = true);
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  const WorkerLayout& layout() const noexcept { return bytes_->layout(); }
+  WorkerBytes& bytes() noexcept { return *bytes_; }
+  Calls& calls() noexcept { return calls_; }
+
+  // outputs[k] = the sum over all replicas of the job, in the canonical order (tree_sum.h). values[r][k] is local replica
+  // r's k-th tensor; outputs have their shapes and dtypes and may be among them. Any device; the sums are made in the
+  // CPU's memory.
+  void sum(const char* what, std::span<const std::vector<at::Tensor>> values, std::span<at::Tensor> outputs);
+
+  // One tensor of each local replica: all replicas', in replica order, on the first one's device. Shapes may differ.
+  std::vector<at::Tensor> all_gather(const char* what, std::span<const at::Tensor> values);
+
+  // They become worker 0's.
+  void broadcast(const char* what, std::span<at::Tensor> values);
+
+  // Everybody's message, by worker.
+  std::vector<std::string> exchange(const char* what, const std::string& mine);
+
+  void barrier(const char* what);
+
+  // How often all workers failed together, in a call that did not fit. What a run() threw then is known to all.
+  std::uint64_t shared_failures() const noexcept { return shared_failures_.load(); }
+
+  // Ends all calls, and those that come later, with `why`: the first reason that is given. From any thread.
+  void abort(const Error& why) noexcept;
+  std::optional<Error> failure() const;
+  // Called once, with the reason, from the thread that aborts.
+  void on_abort(std::function<void(const Error&)> hook);
+
+ private:
+  struct Pack;
+
+  // Runs `body` as the call `text`, alone.
+  void call(const std::string& text, const std::function<void()>& body);
+  // Compares what all workers are about to do, and gives everybody's `extra`.
+  std::vector<std::string> compare(const std::string& text, const std::string& extra = {});
+  void sum_on_levels(Pack& pack);
+  void sum_everywhere(Pack& pack, std::span<const std::string> messages, std::size_t offset);
+  void throw_if_failed() const;
+
+  // Const after construction.
+  const std::unique_ptr<WorkerBytes> bytes_;
+  const bool is_deterministic_;
+  SumPlan local_;                           // of this worker's replicas
+  std::vector<std::size_t> brings_;         // by worker: how many subtrees its replicas are
+  SumPlan everywhere_;                      // of all workers' subtrees at once
+  std::unique_ptr<CanonicalSum> machine_;   // null: alone
+  std::unique_ptr<CanonicalSum> network_;   // null: one machine, or not its leader
+
+  // Own synchronisation.
+  Calls calls_;
+  std::atomic<std::uint64_t> shared_failures_{0};
+
+  // One call at a time; held while it waits for the others, which is what a call is.
+  std::mutex calling_;
+
+  // Guarded by mu_.
+  mutable std::mutex mu_;
+  std::optional<Error> failure_;
+  std::function<void(const Error&)> hook_;
+};
+
+}  // namespace lockstep
