@@ -23,4 +23,5 @@ class ReplicaSet;
 class Strategy;
 class StrategyExtended;
 class Variable;
+class WorkerGroup;
 }  // namespace lockstep

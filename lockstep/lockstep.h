@@ -29,6 +29,7 @@
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/mirrored_strategy.h"
+#include "lockstep/strategy/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategy/one_device_strategy.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_extended.h"

@@ -144,6 +144,7 @@ void CoordinationClient::State::keep_in_touch(const std::stop_token& stop) {
       if (is_ending || failure) return;
       note.mutable_activity()->set_step(activity.step);
       note.mutable_activity()->set_doing(activity.doing);
+      note.mutable_activity()->set_calls(activity.calls);
     }
     note.set_member(member);
     rpc::Nothing nothing;
@@ -277,7 +278,7 @@ ClusterView inspect_cluster(const Address& coordinator, nanoseconds timeout, con
   for (const auto& member : answer.members())
     view.members.push_back({internal::from_message(member.introduction()),
                             0,
-                            {member.activity().step(), member.activity().doing()},
+                            {member.activity().step(), member.activity().doing(), member.activity().calls()},
                             std::chrono::steady_clock::now() - milliseconds(member.heard_milliseconds_ago()),
                             member.has_left()});
   if (answer.has_failure()) view.failure = internal::from_message(answer.failure());

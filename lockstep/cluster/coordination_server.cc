@@ -34,7 +34,8 @@ class Service final : public rpc::Coordination::Service {
   }
 
   grpc::Status Tell(grpc::ServerContext*, const rpc::Note* request, rpc::Nothing*) override {
-    return as_status([&] { members_.note(request->member(), {request->activity().step(), request->activity().doing()}); });
+    const auto& activity = request->activity();
+    return as_status([&] { members_.note(request->member(), {activity.step(), activity.doing(), activity.calls()}); });
   }
 
   grpc::Status Fail(grpc::ServerContext*, const rpc::Report* request, rpc::Nothing*) override {
@@ -68,6 +69,7 @@ class Service final : public rpc::Coordination::Service {
         to->mutable_introduction()->clear_secret();
         to->mutable_activity()->set_step(member.activity.step);
         to->mutable_activity()->set_doing(member.activity.doing);
+        to->mutable_activity()->set_calls(member.activity.calls);
         const auto age = std::chrono::steady_clock::now() - member.last_heard;
         to->set_heard_milliseconds_ago(std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
         to->set_has_left(member.has_left);

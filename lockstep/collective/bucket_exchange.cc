@@ -4,40 +4,50 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/collective/local_group.h"
+#include "lockstep/collective/chunk.h"
+#include "lockstep/collective/machine_buckets.h"
 #include "lockstep/collective/reduce_values.h"
 
 namespace lockstep {
 
 BucketExchange::BucketExchange(std::vector<std::vector<at::Tensor>> buffers, int replicas, int divisor)
-    : size_(static_cast<std::size_t>(replicas)),
+    : BucketExchange(std::move(buffers), replicas, divisor, {}) {}
+
+BucketExchange::BucketExchange(std::vector<std::vector<at::Tensor>> buffers, int replicas, int divisor,
+                               BucketNeighbours neighbours)
+    : size_(buffers.empty() ? static_cast<std::size_t>(replicas) : buffers[0].size()),
+      count_(static_cast<std::size_t>(replicas)),
       divisor_(divisor),
+      neighbours_(std::move(neighbours)),
       buffers_(std::move(buffers)),
-      progress_(std::make_unique<Progress[]>(size_)),
-      published_(std::make_unique<std::atomic<std::uint64_t>[]>(buffers_.size())) {
+      progress_(std::make_unique<Progress[]>(count_)),
+      own_published_(std::make_unique<std::atomic<std::uint64_t>[]>(buffers_.size())),
+      published_(neighbours_.published != nullptr ? neighbours_.published : own_published_.get()) {
   for (std::size_t bucket = 0; bucket < buckets(); ++bucket) {
-    published_[bucket].store(0);
+    own_published_[bucket].store(0);
     is_given_.push_back(!buffers_[bucket][0].defined());
   }
-  for (std::size_t replica = 0; replica < size_; ++replica) {
+  for (std::size_t replica = 0; replica < count_; ++replica) {
     progress_[replica].published.resize(buckets());
     progress_[replica].fences.resize(buckets());
   }
 }
+
+BucketExchange::~BucketExchange() = default;
 
 bool BucketExchange::is_published(std::size_t replica, std::size_t bucket) const {
   return progress_[replica].published[bucket] == progress_[replica].step + 1;
 }
 
 void BucketExchange::publish(std::size_t replica, std::size_t bucket, const at::Tensor& buffer) {
-  buffers_[bucket][replica] = buffer;
+  buffers_[bucket][at(replica)] = buffer;
   publish(replica, bucket);
 }
 
 void BucketExchange::publish(std::size_t replica, std::size_t bucket) {
   Progress& mine = progress_[replica];
   mine.published[bucket] = mine.step + 1;
-  mine.fences[bucket].record(buffers_[bucket][replica].device());
+  mine.fences[bucket].record(buffers_[bucket][at(replica)].device());
   published_[bucket].fetch_add(1, std::memory_order_release);
   if (++mine.count < buckets()) help(replica);
 }
@@ -51,11 +61,11 @@ void BucketExchange::help(std::size_t replica) {
 
 void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
   auto& tensors = buffers_[bucket];
-  const auto& mine = tensors[replica];
-  const auto [begin, end] = chunk_of(mine.numel(), static_cast<std::int64_t>(mine.element_size()), static_cast<int>(replica),
-                                     static_cast<int>(size_));
-  for (std::size_t r = 0; r < size_; ++r) {
-    const auto& other = tensors[r];
+  const auto& mine = tensors[at(replica)];
+  const auto [begin, end] = chunk_of(mine.numel(), static_cast<std::int64_t>(mine.element_size()),
+                                     static_cast<int>(at(replica)), static_cast<int>(size_));
+  for (std::size_t r = 0; r < count_; ++r) {
+    const auto& other = tensors[at(r)];
     if (other.scalar_type() != mine.scalar_type() || other.sizes() != mine.sizes() || other.strides() != mine.strides())
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str("a gradient is ", mine.sizes(), " ", mine.scalar_type(), " with strides ", mine.strides(),
@@ -63,16 +73,20 @@ void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
                                 other.strides(), " in replica ", r, "; change a model in every replica, inside run()"));
     progress_[r].fences[bucket].block();
   }
-  tree_sum_tensors(tensors, tensors, {begin, end, divisor_});
+  if (neighbours_.machines != nullptr) neighbours_.machines->put(bucket, tensors, {begin, end}, progress_[replica].step + 1);
+  else tree_sum_tensors(tensors, tensors, {begin, end, divisor_});
 }
 
 void BucketExchange::finish(std::size_t replica) {
   help(replica);
-  if (buckets() > 0) progress_[replica].done.record(buffers_[0][replica].device());
+  if (neighbours_.machines != nullptr)
+    for (std::size_t bucket = 0; bucket < buckets(); ++bucket)
+      neighbours_.machines->take(bucket, progress_[replica].step + 1, buffers_[bucket][at(replica)], divisor_);
+  if (buckets() > 0) progress_[replica].done.record(buffers_[0][at(replica)].device());
 }
 
 void BucketExchange::begin_step(std::size_t replica) {
-  for (std::size_t r = 0; r < size_; ++r) progress_[r].done.block();
+  for (std::size_t r = 0; r < count_; ++r) progress_[r].done.block();
   ++progress_[replica].step;
   progress_[replica].next = 0;
   progress_[replica].count = 0;
@@ -81,14 +95,14 @@ void BucketExchange::begin_step(std::size_t replica) {
 
 void BucketExchange::forget_given(std::size_t replica) {
   for (std::size_t bucket = 0; bucket < buckets(); ++bucket)
-    if (is_given_[bucket]) buffers_[bucket][replica].reset();
+    if (is_given_[bucket]) buffers_[bucket][at(replica)].reset();
 }
 
 void BucketExchange::reset() {
   std::uint64_t step = 0;
-  for (std::size_t r = 0; r < size_; ++r) step = std::max(step, progress_[r].step);
+  for (std::size_t r = 0; r < count_; ++r) step = std::max(step, progress_[r].step);
   ++step;
-  for (std::size_t r = 0; r < size_; ++r) {
+  for (std::size_t r = 0; r < count_; ++r) {
     progress_[r].step = step;
     progress_[r].next = 0;
     progress_[r].count = 0;

@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-std::uint64_t Calls::begin(std::string text) {
+std::uint64_t Calls::begin(std::string text, bool is_numbered) {
   const std::lock_guard lock(mu_);
   if (std::exchange(is_step_new_, false)) ++step_;
-  const auto number = ++count_;
+  const auto number = is_numbered ? ++count_ : ++unnumbered_;
   open_[number] = {Call{number, step_, std::move(text), std::chrono::system_clock::now()}, std::chrono::steady_clock::now()};
   return number;
 }
@@ -35,6 +35,11 @@ void Calls::begin_step() {
 std::uint64_t Calls::step() const {
   const std::lock_guard lock(mu_);
   return step_;
+}
+
+std::uint64_t Calls::count() const {
+  const std::lock_guard lock(mu_);
+  return count_;
 }
 
 std::vector<Call> Calls::under_way() const {

@@ -25,11 +25,14 @@ struct Call {
 class Calls {
  public:
   static constexpr std::size_t kKept = 1000;
+  static constexpr std::uint64_t kUnnumbered = std::uint64_t{1} << 62;
 
   // A call that is under way while it lives.
   class [[nodiscard]] Scope {
    public:
-    Scope(Calls& calls, std::string text) : calls_(calls), number_(calls.begin(std::move(text))) {}
+    // Not numbered: a wait that other workers may not have.
+    Scope(Calls& calls, std::string text, bool is_numbered = true)
+        : calls_(calls), number_(calls.begin(std::move(text), is_numbered)) {}
     ~Scope() { calls_.end(number_, error_); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -45,6 +48,8 @@ class Calls {
   // The next call belongs to a new step.
   void begin_step();
   std::uint64_t step() const;
+  // How many numbered calls have begun.
+  std::uint64_t count() const;
 
   std::vector<Call> under_way() const;
   std::vector<Call> last() const;
@@ -55,12 +60,13 @@ class Calls {
   std::string flight_record(const std::string& task) const;
 
  private:
-  std::uint64_t begin(std::string text);
+  std::uint64_t begin(std::string text, bool is_numbered);
   void end(std::uint64_t number, const std::string& error);
 
   // Guarded by mu_.
   mutable std::mutex mu_;
   std::uint64_t count_ = 0;
+  std::uint64_t unnumbered_ = kUnnumbered;
   std::uint64_t step_ = 0;
   bool is_step_new_ = true;
   std::map<std::uint64_t, std::pair<Call, std::chrono::steady_clock::time_point>> open_;

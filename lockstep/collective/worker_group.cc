@@ -20,13 +20,15 @@ std::string describe(const at::Tensor& tensor) { return lockstep::str(tensor.sca
 
 std::string describe(const char* what, std::span<const at::Tensor> tensors) {
   constexpr std::size_t kNamed = 3;
+  constexpr std::size_t kLongest = 600;
   std::string text = lockstep::str(what, ": ", tensors.size(), tensors.size() == 1 ? " tensor" : " tensors");
   std::uint64_t rest = 0;
   for (std::size_t k = 0; k < tensors.size(); ++k) {
     if (k < kNamed) text += (k == 0 ? ", " : "; ") + describe(tensors[k]);
     else rest = mix(rest, std::hash<std::string>()(describe(tensors[k])));
   }
-  return tensors.size() > kNamed ? lockstep::str(text, "; ... (", rest % 100000, ")") : text;
+  if (tensors.size() > kNamed) text += lockstep::str("; ... (", rest % 100000, ")");
+  return text.size() <= kLongest ? text : lockstep::str(text.substr(0, kLongest), "... (", std::hash<std::string>()(text), ")");
 }
 
 // "all_reduce" of "all_reduce: 1 tensor, ...".
@@ -240,13 +242,30 @@ void WorkerGroup::broadcast(const char* what, std::span<at::Tensor> values) {
 }
 
 std::vector<std::string> WorkerGroup::exchange(const char* what, const std::string& mine) {
+  constexpr std::size_t kLong = 2000;
   std::vector<std::string> all;
-  call(what, [&] { all = compare(what, mine); });
+  call(what, [&] {
+    // 's' and the message, or 'l' for one that comes by itself.
+    all = compare(what, mine.size() < kLong ? "s" + mine : "l");
+    if (std::ranges::all_of(all, [](const std::string& one) { return one[0] == 's'; })) {
+      for (auto& one : all) one.erase(0, 1);
+      return;
+    }
+    all.clear();
+    for (const auto& part : bytes_->all_gather(std::as_bytes(std::span(mine))))
+      all.emplace_back(reinterpret_cast<const char*>(part.data()), part.size());
+  });
   return all;
 }
 
 void WorkerGroup::barrier(const char* what) {
   call(what, [&] { compare(what); });
+}
+
+std::shared_ptr<Transport> WorkerGroup::new_channel() {
+  const int number = channels_++;
+  if (bytes_->network() == nullptr) return nullptr;
+  return make_channel_(lockstep::str("channel", number));
 }
 
 void WorkerGroup::throw_if_failed() const {

@@ -49,6 +49,12 @@ class WorkerGroup {
 
   void barrier(const char* what);
 
+  // Makes an engine of its own between the machines' leaders, which all call it; null where this worker is none, or there
+  // is one machine.
+  using ChannelFactory = std::function<std::shared_ptr<Transport>(const std::string& name)>;
+  void set_channel_factory(ChannelFactory factory) { make_channel_ = std::move(factory); }
+  std::shared_ptr<Transport> new_channel();
+
   // How often all workers failed together, in a call that did not fit. What a run() threw then is known to all.
   std::uint64_t shared_failures() const noexcept { return shared_failures_.load(); }
 
@@ -77,6 +83,11 @@ class WorkerGroup {
   SumPlan everywhere_;                      // of all workers' subtrees at once
   std::unique_ptr<CanonicalSum> machine_;   // null: alone
   std::unique_ptr<CanonicalSum> network_;   // null: one machine, or not its leader
+
+  ChannelFactory make_channel_;             // set before the first call
+
+  // Used only between a call's meetings.
+  int channels_ = 0;
 
   // Own synchronisation.
   Calls calls_;

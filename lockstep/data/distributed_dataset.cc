@@ -8,6 +8,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/steps.h"
+#include "lockstep/data/worker_pass.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/replica/replica_set.h"
@@ -28,6 +29,10 @@ void require_outside_replicas(const ReplicaSet* replicas) {
   if (mode.replicas != replicas) internal::throw_mixed_strategies("a distributed dataset");
 }
 
+data::internal::ReplicaShare share_of(const ReplicaSet& replicas) {
+  return {replicas.global_size(), replicas.first_replica(), replicas.size()};
+}
+
 std::vector<c10::Device> target_devices(const ReplicaSet& replicas, const InputOptions& options) {
   std::vector<c10::Device> devices(static_cast<std::size_t>(replicas.size()), c10::Device(c10::DeviceType::CPU));
   if (!options.experimental_fetch_to_device.value_or(true)) return devices;
@@ -40,7 +45,8 @@ std::vector<c10::Device> target_devices(const ReplicaSet& replicas, const InputO
 
 struct DistributedDataset::State {
   const ReplicaSet* replicas = nullptr;
-  int size = 0;
+  std::shared_ptr<WorkerGroup> workers = nullptr;  // null: one process
+  data::internal::ReplicaShare share = {};
   std::vector<c10::Device> devices = {};  // where each replica's part goes; CPU: left where it is
   int steps_ahead = 0;
   SplitRule rule = SplitRule::kWhole;
@@ -50,11 +56,12 @@ struct DistributedDataset::State {
   bool is_dealt() const { return rule == SplitRule::kWhole || rule == SplitRule::kRebatch; }
 
   bool keeps_partial_steps() const {
-    return !std::ranges::all_of(datasets, [](const data::Dataset& dataset) { return dataset.static_shape().is_fixed; });
+    return workers != nullptr || !std::ranges::all_of(datasets, [](const data::Dataset& dataset) { return dataset.static_shape().is_fixed; });
   }
 
   data::internal::StepStream open() const {
-    auto steps = is_dealt() ? data::internal::open_dealt(datasets, size) : data::internal::open_split(datasets[0], size, rule);
+    auto steps = is_dealt() ? data::internal::open_dealt(datasets, share.count)
+                            : data::internal::open_split(datasets[0], share, rule);
     return data::internal::feed_devices(std::move(steps), devices, steps_ahead);
   }
 };
@@ -63,18 +70,33 @@ struct DistributedIterator::State {
   const ReplicaSet* replicas = nullptr;
   bool keeps_partial_steps = true;
   data::internal::StepStream steps = nullptr;  // null after the end
+  std::unique_ptr<data::internal::WorkerPass> pass = nullptr;  // null: one process
+  bool pass_is_over = false;
   std::exception_ptr failure = nullptr;
 
   std::optional<Batch> next(bool keeps_partial) {
     require_outside_replicas(replicas);
     if (failure) std::rethrow_exception(failure);
     data::internal::Step step;
-    if (!read(step) || (step.missing > 0 && !keeps_partial)) {
+    const bool has_step = read(step);
+    const bool goes_on = pass != nullptr ? goes_on_together(has_step, step) : has_step && (step.missing == 0 || keeps_partial);
+    if (!goes_on) {
       steps = nullptr;
+      pass_is_over = true;
       return std::nullopt;
     }
-    data::internal::hand_over(step);
+    if (has_step) data::internal::hand_over(step);
     return Batch(std::move(step.parts));
+  }
+
+  bool goes_on_together(bool has_step, data::internal::Step& step) {
+    try {
+      return !pass_is_over && pass->go_on(has_step, step);
+    } catch (...) {
+      failure = std::current_exception();
+      steps = nullptr;
+      throw;
+    }
   }
 
   // A pipeline that failed may have lost rows: the pass does not go on.
@@ -111,10 +133,15 @@ Optional<DistributedIterator::Batch> DistributedIterator::get_next_as_optional()
 DistributedDataset DistributedDataset::from_dataset(ReplicaSet& replicas, const data::Dataset& dataset,
                                                     const InputOptions& options) {
   validate_for_distribute_dataset(options);
-  const auto rule = data::internal::choose_split(dataset, replicas.size());
-  auto split = rule == SplitRule::kRebatch ? data::internal::rebatched(dataset, replicas.size()) : dataset;
+  const auto share = share_of(replicas);
+  const auto rule = data::internal::choose_split(dataset, share.total);
+  const auto& workers = replicas.options().workers;
+  // Workers that cut every batch for all must see the same batches.
+  if (workers != nullptr && rule == SplitRule::kBalanced) data::internal::agree_on_pipeline(*workers, dataset);
+  auto split = rule == SplitRule::kRebatch ? data::internal::rebatched(dataset, share) : dataset;
   return DistributedDataset(std::make_shared<const State>(State{&replicas,
-                                                                replicas.size(),
+                                                                workers,
+                                                                share,
                                                                 target_devices(replicas, options),
                                                                 options.experimental_per_replica_buffer_size,
                                                                 rule,
@@ -129,21 +156,30 @@ DistributedDataset DistributedDataset::from_function(ReplicaSet& replicas,
     throw Error(ErrorCode::kInvalidArgument,
                 "distribute_datasets_from_function: the function is empty; give one that makes a dataset");
   const bool is_per_replica = options.experimental_replication_mode == InputReplicationMode::kPerReplica;
+  const auto& workers = replicas.options().workers;
+  if (is_per_replica && workers != nullptr)
+    throw Error(ErrorCode::kUnimplemented,
+                "distribute_datasets_from_function: one pipeline for each replica is for the strategies of one process; use "
+                "InputReplicationMode::kPerWorker");
   const int pipelines = is_per_replica ? replicas.size() : 1;
-  State state{&replicas, replicas.size(), target_devices(replicas, options), options.experimental_per_replica_buffer_size};
+  State state{&replicas, workers, share_of(replicas), target_devices(replicas, options),
+              options.experimental_per_replica_buffer_size};
   for (int pipeline = 0; pipeline < pipelines; ++pipeline)
-    state.datasets.push_back(make_dataset({pipelines, pipeline, replicas.size()}));
+    state.datasets.push_back(workers == nullptr
+                                 ? make_dataset({pipelines, pipeline, replicas.size()})
+                                 : make_dataset({workers->layout().size(), workers->layout().rank, replicas.global_size()}));
   return DistributedDataset(std::make_shared<const State>(std::move(state)));
 }
 
 std::int64_t DistributedDataset::cardinality() const {
   const auto& s = *state_;
+  if (s.rule == SplitRule::kCeiling && !s.share.is_all()) return data::kUnknown;
   if (!s.is_dealt()) return s.datasets[0].cardinality();
   const bool keeps_partial = s.keeps_partial_steps();
   if (s.datasets.size() == 1) {
     const auto elements = s.datasets[0].cardinality();
     if (elements < 0) return elements;
-    return elements / s.size + (keeps_partial && elements % s.size != 0 ? 1 : 0);
+    return elements / s.share.count + (keeps_partial && elements % s.share.count != 0 ? 1 : 0);
   }
   std::vector<std::int64_t> each;
   for (const auto& dataset : s.datasets) each.push_back(dataset.cardinality());
@@ -159,6 +195,10 @@ DistributedIterator DistributedDataset::make_iterator() const {
   state->replicas = state_->replicas;
   state->keeps_partial_steps = state_->keeps_partial_steps();
   state->steps = state_->open();
+  // Workers that cut the same batches have the same number of steps: nothing to agree on, if they know it.
+  const bool is_same_data = state_->rule == SplitRule::kBalanced && cardinality() != data::kUnknown;
+  if (state_->workers != nullptr && !is_same_data)
+    state->pass = std::make_unique<data::internal::WorkerPass>(state_->workers, cardinality(), state_->devices);
   return DistributedIterator(std::move(state));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,6 +78,9 @@ class Node {
   virtual std::vector<NodePtr> inputs() const = 0;
   // One line without the inputs: "Batch(64)".
   virtual std::string describe() const = 0;
+
+  // Of a node that drew a seed because it was given none: where it is, for workers who must agree before their first pass.
+  virtual std::atomic<std::uint64_t>* drawn_seed() const { return nullptr; }
 
   // See Note [row path]. When there is a table, open_rows() must give a stream.
   virtual std::shared_ptr<const Table> table() const { return nullptr; }

@@ -209,7 +209,7 @@ class ShuffleNode final : public ReorderNode<ShuffleNode> {
   StreamPtr<Item> open_items() const {
     const auto pass = options_.reshuffle_each_iteration ? passes_.fetch_add(1, std::memory_order_relaxed) : 0;
     return std::make_unique<ShuffleStream<Item>>(open_as<Item>(input()), static_cast<std::size_t>(options_.buffer_size),
-                                                 mix(seed_, pass));
+                                                 mix(seed_.load(std::memory_order_relaxed), pass));
   }
   std::int64_t cardinality() const override { return input().cardinality(); }
   std::string describe() const override {
@@ -217,9 +217,11 @@ class ShuffleNode final : public ReorderNode<ShuffleNode> {
                          options_.reshuffle_each_iteration ? ")" : ", same order in each pass)");
   }
 
+  std::atomic<std::uint64_t>* drawn_seed() const override { return options_.seed ? nullptr : &seed_; }
+
  private:
   const ShuffleOptions options_;
-  const std::uint64_t seed_;
+  mutable std::atomic<std::uint64_t> seed_;
   // The one thing that a pass changes: the next one gets another order.
   mutable std::atomic<std::uint64_t> passes_{0};
 };

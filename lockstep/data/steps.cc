@@ -13,8 +13,8 @@ namespace {
 
 class SplitSteps final : public Stream<Step> {
  public:
-  SplitSteps(std::unique_ptr<Stream<Element>> batches, int replicas, SplitRule rule)
-      : batches_(std::move(batches)), replicas_(replicas), rule_(rule) {}
+  SplitSteps(std::unique_ptr<Stream<Element>> batches, const ReplicaShare& share, SplitRule rule)
+      : batches_(std::move(batches)), share_(share), rule_(rule) {}
 
   bool next(Step& out) override {
     Element batch;
@@ -23,15 +23,38 @@ class SplitSteps final : public Stream<Step> {
       if (!batches_->next(batch)) return false;
       rows = count_rows(batch);
     }
-    const auto sizes = rule_ == SplitRule::kBalanced ? balanced_parts(rows, replicas_) : ceiling_parts(rows, replicas_);
-    out = Step{split_rows(batch, sizes)};
+    const auto sizes = rule_ == SplitRule::kBalanced ? balanced_parts(rows, share_.total) : ceiling_parts(rows, share_.total);
+    auto parts = split_rows(batch, sizes);
+    if (!share_.is_all()) parts = {parts.begin() + share_.first, parts.begin() + share_.first + share_.count};
+    out = Step{std::move(parts)};
     return true;
   }
 
  private:
   const std::unique_ptr<Stream<Element>> batches_;
-  const int replicas_;
+  const ReplicaShare share_;
   const SplitRule rule_;
+};
+
+// The parts of every batch, one after the other.
+class PartStream final : public Stream<Element> {
+ public:
+  PartStream(std::unique_ptr<Stream<Element>> batches, int total)
+      : steps_(std::move(batches), {total, 0, total}, SplitRule::kCeiling) {}
+
+  bool next(Element& out) override {
+    while (next_ == step_.parts.size()) {
+      if (!steps_.next(step_)) return false;
+      next_ = 0;
+    }
+    out = std::move(step_.parts[next_++]);
+    return true;
+  }
+
+ private:
+  SplitSteps steps_;
+  Step step_;
+  std::size_t next_ = 0;
 };
 
 class DealtSteps final : public Stream<Step> {
@@ -77,12 +100,18 @@ SplitRule choose_split(const Dataset& dataset, int replicas) {
   return shape.batch_size().value_or(0) > 0 ? SplitRule::kRebatch : SplitRule::kCeiling;
 }
 
-Dataset rebatched(const Dataset& dataset, int replicas) {
-  return dataset.rebatch(batch_sizes_for_worker(dataset.static_shape().batch_size().value(), 1, replicas, 0));
+Dataset rebatched(const Dataset& dataset, const ReplicaShare& share) {
+  auto sizes = balanced_parts(dataset.static_shape().batch_size().value(), share.total);
+  std::rotate(sizes.begin(), sizes.begin() + share.first, sizes.end());
+  return dataset.rebatch(sizes);
 }
 
-StepStream open_split(const Dataset& dataset, int replicas, SplitRule rule) {
-  return std::make_unique<SplitSteps>(dataset.node()->open(), replicas, rule);
+StepStream open_split(const Dataset& dataset, const ReplicaShare& share, SplitRule rule) {
+  if (rule == SplitRule::kBalanced || share.is_all())
+    return std::make_unique<SplitSteps>(dataset.node()->open(), share, rule);
+  std::vector<std::unique_ptr<Stream<Element>>> parts;
+  parts.push_back(std::make_unique<PartStream>(dataset.node()->open(), share.total));
+  return std::make_unique<DealtSteps>(std::move(parts), share.count);
 }
 
 StepStream open_dealt(const std::vector<Dataset>& datasets, int replicas) {

@@ -29,14 +29,25 @@ enum class SplitRule {
   kRebatch,   // rows joined across batches
 };
 
+// Which part of a job's replicas this worker has.
+struct ReplicaShare {
+  int total = 1;
+  int first = 0;
+  int count = 1;
+
+  bool is_all() const { return count == total; }
+};
+
 // By the dataset's policy and by what is known of its batch size. Throws kInvalidArgument when it cannot be split.
 SplitRule choose_split(const Dataset& dataset, int replicas);
 
 // The dataset's rows in the sizes that kRebatch deals out.
-Dataset rebatched(const Dataset& dataset, int replicas);
+Dataset rebatched(const Dataset& dataset, const ReplicaShare& share);
 
-// kBalanced and kCeiling: every batch of at least one row is one step; the parts share its memory.
-StepStream open_split(const Dataset& dataset, int replicas, SplitRule rule);
+// kBalanced and kCeiling: every batch of at least one row is one step; the parts share its memory. Each worker cuts every
+// batch for all replicas and takes its own parts; with kCeiling, which is for workers that read everything, it deals all of
+// them to its replicas, one step after the other.
+StepStream open_split(const Dataset& dataset, const ReplicaShare& share, SplitRule rule);
 
 // In every step each replica gets the next element, of the one dataset in turn or of its own dataset. Replicas without
 // data get no rows while others have some.

@@ -30,8 +30,8 @@ class ReplicaContext {
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
-  int replica_id_in_sync_group() const noexcept { return local_replica_id_; }
-  int num_replicas_in_sync() const noexcept { return replicas_.size(); }
+  int replica_id_in_sync_group() const noexcept { return replicas_.first_replica() + local_replica_id_; }
+  int num_replicas_in_sync() const noexcept { return replicas_.global_size(); }
   // The position among this process's replicas.
   int local_replica_id() const noexcept { return local_replica_id_; }
   Strategy& strategy() const { return *replicas_.strategy(); }

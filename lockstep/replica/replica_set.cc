@@ -19,6 +19,7 @@
 #include "lockstep/base/thread.h"
 #include "lockstep/collective/local_group.h"
 #include "lockstep/collective/rendezvous.h"
+#include "lockstep/collective/worker_hub.h"
 #include "lockstep/device/torch_device.h"
 #include "lockstep/replica/generator.h"
 #include "lockstep/replica/mode.h"
@@ -32,11 +33,15 @@ constexpr std::chrono::hours kIdleWait(1);
 // Where the replicas of one run() meet. A run() inside merge_call has a level of its own, so that neither its meetings
 // nor its failure touch those of the run() around it.
 struct Level {
-  Level(int size, std::chrono::nanoseconds timeout) : rendezvous(size, "replica"), hub(rendezvous) {
-    if (timeout.count() > 0) rendezvous.set_timeout(timeout);
+  Level(int size, const ReplicaSetOptions& options) : rendezvous(size, "replica"), hub(rendezvous) {
+    if (options.communication.timeout().count() > 0) rendezvous.set_timeout(options.communication.timeout());
+    if (options.workers != nullptr) workers = std::make_unique<WorkerHub>(rendezvous, *options.workers);
   }
+  Group& group(int replica) { return workers != nullptr ? workers->group(replica) : hub.group(replica); }
+
   Rendezvous rendezvous;
   LocalHub hub;
+  std::unique_ptr<WorkerHub> workers;  // null: one process
   std::atomic<std::uint32_t> released{0};  // merges whose function has run
 };
 
@@ -117,6 +122,9 @@ struct ReplicaSet::State {
   State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDevice> on, const ReplicaSetOptions& with);
   ~State();
 
+  int first_replica() const {
+    return options.workers == nullptr ? 0 : options.workers->layout().first_replica(options.workers->layout().rank);
+  }
   void start_replica(int replica);
   void stop();
   void serve(int replica, const std::function<bool()>& is_over);
@@ -127,6 +135,7 @@ struct ReplicaSet::State {
   void give_turn_back() noexcept;
   void run_job(FunctionRef<void(ReplicaContext&)> body, FirstError& errors);
   void notify(std::function<void()> RunObserver::*when);
+  void tell_workers(FirstError& errors);
   std::size_t require_replica(int replica) const;
   Level& enter_level();
   void wait_for_all(Job& job);
@@ -184,7 +193,7 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
   for (int replica = 0; replica < size; ++replica) {
     torch_devices.push_back(lockstep::torch_device(devices[static_cast<std::size_t>(replica)]));
     contexts.push_back(std::make_unique<ReplicaContext>(owner, replica));
-    generators.push_back(internal::make_generator(torch_devices.back(), seed, replica));
+    generators.push_back(internal::make_generator(torch_devices.back(), seed, first_replica() + replica));
   }
   try {
     for (int replica = 1; replica < size; ++replica) start_replica(replica);
@@ -261,7 +270,7 @@ void ReplicaSet::State::execute_body(int replica, Job& job) {
 }
 
 Level& ReplicaSet::State::enter_level() {
-  if (depth == levels.size()) levels.push_back(std::make_unique<Level>(size, options.communication.timeout()));
+  if (depth == levels.size()) levels.push_back(std::make_unique<Level>(size, options));
   Level& level = *levels[depth++];
   level.rendezvous.reset();
   return level;
@@ -296,6 +305,19 @@ void ReplicaSet::State::give_turn_back() noexcept {
   turn.give_back();
 }
 
+// The other workers wait for what this one will not do any more: they must hear of it.
+void ReplicaSet::State::tell_workers(FirstError& errors) {
+  try {
+    errors.rethrow_if_any();
+  } catch (const Error& error) {
+    options.workers->abort(Error(error.code(), error.message()));
+  } catch (const std::exception& error) {
+    options.workers->abort(Error(ErrorCode::kAborted, error.what()));
+  } catch (...) {
+    options.workers->abort(Error(ErrorCode::kAborted, "something that is no std::exception was thrown"));
+  }
+}
+
 std::size_t ReplicaSet::State::require_replica(int replica) const {
   if (replica >= 0 && replica < size) return static_cast<std::size_t>(replica);
   throw Error(ErrorCode::kInvalidArgument, str("replica ", replica, " of ", size, "; replicas count from 0"));
@@ -324,13 +346,18 @@ void ReplicaSet::retire() noexcept {
 }
 
 int ReplicaSet::size() const noexcept { return state_->size; }
+int ReplicaSet::global_size() const noexcept {
+  return workers() == nullptr ? state_->size : workers()->layout().total_replicas();
+}
+int ReplicaSet::first_replica() const noexcept { return state_->first_replica(); }
+WorkerGroup* ReplicaSet::workers() const noexcept { return state_->options.workers.get(); }
 Strategy* ReplicaSet::strategy() const noexcept { return state_->strategy; }
 void ReplicaSet::set_strategy(Strategy* strategy) noexcept { state_->strategy = strategy; }
 const std::vector<LogicalDevice>& ReplicaSet::devices() const noexcept { return state_->devices; }
 c10::Device ReplicaSet::torch_device(int replica) const { return state_->torch_devices[state_->require_replica(replica)]; }
 const ReplicaSetOptions& ReplicaSet::options() const noexcept { return state_->options; }
 int ReplicaSet::intra_op_threads() const noexcept { return state_->threads_each; }
-Group& ReplicaSet::group(int replica) { return state_->current[static_cast<std::size_t>(replica)]->hub.group(replica); }
+Group& ReplicaSet::group(int replica) { return state_->current[static_cast<std::size_t>(replica)]->group(replica); }
 bool ReplicaSet::is_running_here() const noexcept { return state_->turn_owner.load() == std::this_thread::get_id(); }
 std::uint64_t ReplicaSet::runs() const noexcept { return state_->runs.load(std::memory_order_relaxed); }
 
@@ -360,9 +387,14 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
     if (!is_nested) s.give_turn_back();
   });
   s.runs.fetch_add(1, std::memory_order_relaxed);
+  const auto shared_failures = workers() == nullptr ? 0 : workers()->shared_failures();
+  if (workers() != nullptr && !is_nested) workers()->calls().begin_step();
   if (!is_nested) s.notify(&RunObserver::before);
   FirstError errors;
   s.run_job(body, errors);
+  if (errors.has_error() && workers() != nullptr && workers()->shared_failures() == shared_failures)
+    s.tell_workers(errors);
+  if (!is_nested && !errors.has_error()) s.notify(&RunObserver::succeeded);
   if (!is_nested) s.notify(&RunObserver::after);
   if (errors.has_error()) s.notify(&RunObserver::failed);
   errors.rethrow_if_any();
@@ -437,7 +469,7 @@ void ReplicaSet::set_generator_state(int replica, const at::Tensor& state) {
 
 void ReplicaSet::manual_seed(std::uint64_t seed) {
   for (int replica = 0; replica < size(); ++replica)
-    internal::seed_generator(state_->generators[static_cast<std::size_t>(replica)], seed, replica);
+    internal::seed_generator(state_->generators[static_cast<std::size_t>(replica)], seed, first_replica() + replica);
 }
 
 }  // namespace lockstep

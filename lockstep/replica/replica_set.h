@@ -27,6 +27,8 @@ struct ReplicaSetOptions {
   // The replicas' random generators start from this seed and their replica id. Absent: from the seed that LibTorch's
   // own generator has at that moment (torch::manual_seed).
   std::optional<std::uint64_t> seed = std::nullopt;
+  // The other processes of the job; null: there are none.
+  std::shared_ptr<WorkerGroup> workers = nullptr;
 };
 
 // The replicas of one strategy in this process: their devices, threads, random generators and meeting points.
@@ -52,7 +54,13 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   // The strategy is going: ends the threads. Afterwards strategy() is null and run() throws kFailedPrecondition.
   void retire() noexcept;
 
+  // The replicas of this process.
   int size() const noexcept;
+  // Those of the whole job; this process's are [first_replica(), first_replica() + size()).
+  int global_size() const noexcept;
+  int first_replica() const noexcept;
+  // The other processes of the job; null: there are none.
+  WorkerGroup* workers() const noexcept;
   Strategy* strategy() const noexcept;
   void set_strategy(Strategy* strategy) noexcept;  // for the default strategy, whose replica is older than it
   const std::vector<LogicalDevice>& devices() const noexcept;
@@ -74,12 +82,14 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   Group& group(int replica);
 
   // Calls around run(), on its caller's thread, while no replica computes: before and after an outermost one (what `before`
-  // throws, run() throws), and after any that has failed, a run() in merge_call too, before the error is thrown. They stop
+  // throws, run() throws), after an outermost one that has not failed (again), and after any that has failed, a run() in
+  // merge_call too, before the error is thrown. They stop
   // when the token goes, which waits for a call that is under way.
   struct RunObserver {
     std::function<void()> before = nullptr;
     std::function<void()> after = nullptr;
     std::function<void()> failed = nullptr;
+    std::function<void()> succeeded = nullptr;
   };
   std::shared_ptr<void> observe_runs(RunObserver observer);
 

@@ -7,15 +7,9 @@
 #include <vector>
 
 #include "lockstep/strategy/strategy.h"
+#include "lockstep/strategy/strategy_devices.h"
 
 namespace lockstep {
-
-// What happens with the memory of freed tensors (CPU devices only). For the whole process, from the first strategy that
-// keeps it.
-enum class FreedMemory {
-  kKeep,    // glibc keeps it for the next step, and tensors come from malloc: convolutions become up to 1.8 times faster
-  kReturn,  // as the process had it
-};
 
 struct MirroredOptions {
   // How values are combined outside run(); null: ReductionToOneDevice.

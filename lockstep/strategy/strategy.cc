@@ -8,6 +8,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
+#include "lockstep/collective/over_workers.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy_extended.h"
@@ -60,7 +61,7 @@ Strategy::~Strategy() {
   if (owned_) owned_->retire();
 }
 
-int Strategy::num_replicas_in_sync() const { return replicas_->size(); }
+int Strategy::num_replicas_in_sync() const { return replicas_->global_size(); }
 StrategyExtended& Strategy::extended() { return *extended_; }
 bool Strategy::is_default() const { return replicas_ == &internal::default_replicas(); }
 
@@ -117,10 +118,12 @@ void Strategy::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
 at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis) {
   if (!axis.is_given()) {
     if (is_default()) return values[0];
+    if (replicas_->workers() != nullptr) return reduce_over_workers(*replicas_->workers(), op, values, "reduce");
     return cross_device_ops_->reduce(op, values);
   }
   std::vector<at::Tensor> sums;
   std::int64_t count = 0;
+  std::int64_t total = 0;  // of all workers
   for (const auto& given : values) {
     require_dense(given, "reduce");
     const auto value = op == ReduceOp::kMean ? without_overflow(given) : given;
@@ -130,20 +133,36 @@ at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values
     count += elements;
     sums.push_back(sum_over(value, axes));
   }
-  const auto sum = cross_device_ops_->reduce(ReduceOp::kSum, sums);
-  return op == ReduceOp::kSum ? sum : mean_of_sum(sum, count);
+  if (replicas_->workers() == nullptr) {
+    const auto sum = cross_device_ops_->reduce(ReduceOp::kSum, sums);
+    return op == ReduceOp::kSum ? sum : mean_of_sum(sum, count);
+  }
+  const auto sum = reduce_over_workers(*replicas_->workers(), ReduceOp::kSum, sums, "reduce");
+  if (op == ReduceOp::kSum) return sum;
+  for (const auto& other : replicas_->workers()->exchange("the number of elements of a mean", std::to_string(count)))
+    total += std::stoll(other);
+  return mean_of_sum(sum, total);
 }
 
 IndexedSlices Strategy::reduce_slices(ReduceOp op, std::vector<IndexedSlices> values) {
-  auto all = concatenate(values);
-  if (op == ReduceOp::kMean) all.values = mean_of_sum(all.values, static_cast<std::int64_t>(values.size()));
+  const auto count = num_replicas_in_sync();
+  auto all = replicas_->workers() == nullptr ? concatenate(values) : gather_slices(*replicas_->workers(), values);
+  if (op == ReduceOp::kMean) all.values = mean_of_sum(all.values, count);
   return all;
+}
+
+at::Tensor Strategy::gather_leaf(std::span<const at::Tensor> values, std::int64_t axis) {
+  if (replicas_->workers() == nullptr) return concatenate_values(values, axis);
+  for (const auto& value : values) require_dense(value, "gather");
+  return concatenate_values(replicas_->workers()->all_gather("gather", values), axis);
 }
 
 at::Tensor Strategy::reduce(ReduceOpArg op, const at::Tensor& value, const Axis& axis) {
   require_cross_replica_or_default("reduce");
   if (axis.is_given()) return reduce_leaf(op, std::vector<at::Tensor>(replicas_->size(), value), axis);
   require_dense(value, "reduce");
+  // With other workers each has a value of its own, which is its only replica's.
+  if (replicas_->workers() != nullptr && replicas_->size() == 1) return reduce_leaf(op, {&value, 1}, axis);
   const bool is_zero = value.dim() == 0 && value.item<double>() == 0;
   if (op == ReduceOp::kSum && num_replicas_in_sync() > 1 && !is_zero)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("reduce: a value that is not distributed (", value.sizes(), " ",

@@ -45,6 +45,8 @@ class Strategy {
   // Null for the strategies of one machine.
   virtual const ClusterResolver* cluster_resolver() const { return nullptr; }
   virtual std::string name() const = 0;
+  // What stands before its devices' names in a cluster: "/job:worker/replica:0/task:1"; "" without one.
+  virtual std::string task_prefix() const { return ""; }
 
   // Makes this strategy current: variables and models made while it lives are distributed.
   Scope scope();
@@ -93,7 +95,7 @@ class Strategy {
   auto experimental_local_results(const T& value) const {
     std::vector<decltype(select_replica(0, value))> results;
     if constexpr (internal::HasDistributed<T>::value)
-      for (int replica = 0; replica < num_replicas_in_sync(); ++replica) results.push_back(select_replica(replica, value));
+      for (int replica = 0; replica < replicas().size(); ++replica) results.push_back(select_replica(replica, value));
     else results.push_back(value);
     return results;
   }
@@ -140,6 +142,7 @@ class Strategy {
   void run_replicas(FunctionRef<void(ReplicaContext&)> body);
   at::Tensor reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis);
   IndexedSlices reduce_slices(ReduceOp op, std::vector<IndexedSlices> values);
+  at::Tensor gather_leaf(std::span<const at::Tensor> values, std::int64_t axis);
 
   // Const after construction.
   std::shared_ptr<ReplicaSet> owned_;

@@ -109,8 +109,14 @@ std::vector<std::string> StrategyExtended::worker_devices() const {
   if (strategy_.is_default())
     throw Error(ErrorCode::kFailedPrecondition, "the default strategy has no worker_devices; make a strategy with devices");
   std::vector<std::string> names;
-  for (const auto& device : strategy_.replicas().devices()) names.push_back(device.name);
+  const auto task = strategy_.task_prefix();
+  for (const auto& device : strategy_.replicas().devices())
+    names.push_back(task.empty() ? device.name : task + device.name.substr(device.name.rfind("/device:")));
   return names;
 }
+
+bool StrategyExtended::experimental_between_graph() const { return strategy_.replicas().workers() != nullptr; }
+
+bool StrategyExtended::should_checkpoint() const { return strategy_.replicas().first_replica() == 0; }
 
 }  // namespace lockstep

@@ -86,16 +86,18 @@ class StrategyExtended {
   at::Tensor read_var(const Variable& variable) const { return variable.read_value(); }
   const Variable& value_container(const Variable& variable) const { return variable; }
 
-  // One device a replica. The default strategy has none: kFailedPrecondition.
+  // One device for each replica of this worker. The default strategy has none: kFailedPrecondition.
   std::vector<std::string> worker_devices() const;
   std::vector<std::string> parameter_devices() const { return worker_devices(); }
   std::vector<std::string> non_slot_devices(const std::vector<Variable>&) const { return worker_devices(); }
 
   bool experimental_require_static_shapes() const { return false; }
-  bool experimental_between_graph() const { return false; }
+  // True where every worker runs a program of its own.
+  bool experimental_between_graph() const;
   bool experimental_should_init() const { return true; }
-  bool should_checkpoint() const { return true; }
-  bool should_save_summary() const { return true; }
+  // True on one worker: the chief.
+  bool should_checkpoint() const;
+  bool should_save_summary() const { return should_checkpoint(); }
 
  private:
   void require_component_count(const Variable& variable) const;

@@ -80,7 +80,7 @@ T Strategy::gather(const PerReplica<T>& value, std::int64_t axis) {
   for (std::size_t k = 0; k < leaves[0].dense.size(); ++k) {
     std::vector<at::Tensor> tensors;
     for (const auto& list : leaves) tensors.push_back(*list.dense[k]);
-    *leaves[0].dense[k] = concatenate_values(tensors, axis);
+    *leaves[0].dense[k] = gather_leaf(tensors, axis);
   }
   return std::move(copies[0]);
 }
@@ -90,7 +90,7 @@ auto Strategy::experimental_distribute_values_from_function(F&& value_fn) {
   using Value = std::remove_cvref_t<std::invoke_result_t<F&, const ValueContext&>>;
   std::vector<Value> values;
   for (int replica = 0; replica < replicas().size(); ++replica)
-    values.push_back(value_fn(ValueContext{replica, num_replicas_in_sync()}));
+    values.push_back(value_fn(ValueContext{replicas().first_replica() + replica, num_replicas_in_sync()}));
   return PerReplica<Value>(std::move(values));
 }
 

@@ -43,41 +43,57 @@ void GradientReducer::State::require_equal_copies() const {
   }
 }
 
+GradientReducer::State::Buffers GradientReducer::State::local_buffers(const std::vector<bool>& is_direct,
+                                                                      const std::vector<std::size_t>& first) const {
+  Buffers made;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    auto& of_bucket = made.mine.emplace_back();
+    for (const auto& replica : replicas) {
+      const auto like = replica.slots[first[b]].parameter.options().requires_grad(false);
+      of_bucket.push_back(is_direct[b] ? at::Tensor() : at::zeros({buckets[b].elements}, like));
+    }
+  }
+  const auto size = static_cast<int>(replicas.size());
+  made.exchange = std::make_unique<BucketExchange>(made.mine, size, options.reduce == ReduceOp::kMean ? size : 1);
+  return made;
+}
+
 void GradientReducer::State::plan() {
   require_equal_copies();
   std::vector<GradientInfo> infos;
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const Slot& slot = replicas[0].slots[i];
-    if (!slot.is_planned() && kind_of_all(i) != GradientKind::kDense) continue;
+    if (!slot.is_planned() && (kind_of_all(i) != GradientKind::kDense || !can_be_planned(slot.parameter))) continue;
     const auto& p = slot.parameter;
     infos.push_back(
         {static_cast<int>(p.scalar_type()), 0, p.numel(), static_cast<std::int64_t>(p.element_size()), can_be_direct(p)});
     planned.push_back(i);
   }
   buckets = plan_buckets(infos, options.bucket_bytes);
-  std::vector<std::vector<at::Tensor>> buffers(buckets.size());
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const auto& members = buckets[b].members;
-    const bool is_direct = infos[members[0].gradient].is_alone;
-    for (auto& replica : replicas) {
-      const auto& first = replica.slots[planned[members[0].gradient]].parameter;
-      buffers[b].push_back(is_direct ? at::Tensor() : at::zeros({buckets[b].elements}, first.options().requires_grad(false)));
-      for (const auto& member : members) {
-        Slot& slot = replica.slots[planned[member.gradient]];
-        slot.bucket = b;
-        slot.gradient = is_direct ? at::Tensor() : gradient_in(buffers[b].back(), member.offset, slot.parameter);
-      }
-    }
+  std::vector<bool> is_direct;
+  std::vector<std::size_t> first;  // by bucket: its first parameter, which the others are like
+  for (const auto& bucket : buckets) {
+    const auto gradient = bucket.members[0].gradient;
+    is_direct.push_back(infos[gradient].is_alone && workers() == nullptr);
+    first.push_back(planned[gradient]);
   }
+  auto made = workers() == nullptr ? local_buffers(is_direct, first) : shared_buffers(first);
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    for (std::size_t r = 0; r < replicas.size(); ++r)
+      for (const auto& member : buckets[b].members) {
+        Slot& slot = replicas[r].slots[planned[member.gradient]];
+        slot.bucket = b;
+        slot.gradient = is_direct[b] ? at::Tensor() : gradient_in(made.mine[b][r], member.offset, slot.parameter);
+      }
   for (auto& replica : replicas) {
     replica.missing.clear();
     for (const auto& bucket : buckets) replica.missing.push_back(static_cast<int>(bucket.members.size()));
     // A step in which a gradient came twice cannot begin its sums early.
     for (const auto& slot : replica.slots) can_overlap = can_overlap && slot.fired <= 1;
   }
-  const auto size = static_cast<int>(replicas.size());
-  exchange = std::make_unique<BucketExchange>(std::move(buffers), size, options.reduce == ReduceOp::kMean ? size : 1);
+  can_overlap = can_overlap && !has_come_twice;
+  exchange = std::move(made.exchange);
   report_unused();
 }
 

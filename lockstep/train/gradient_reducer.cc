@@ -114,7 +114,7 @@ void GradientReducer::State::forget_losses() {
 void GradientReducer::State::after_failed_run() {
   for (auto& replica : replicas)
     replica.has_lost = std::ranges::any_of(replica.slots, [](const Slot& slot) { return slot.has_gradient; });
-  reset();
+  reset_together();
   const auto [fewest, most] = std::ranges::minmax(replicas | std::views::transform(&Replica::steps));
   if (fewest == most) return;
   log(LogLevel::kError, str("a replica failed between synchronize() and step() of ", model->name(),
@@ -127,7 +127,7 @@ void GradientReducer::State::synchronize(std::size_t replica, ReplicaContext& co
     context.replicas().merge(context, "planning the gradient buckets", nullptr, [&](std::span<void* const>) { plan(); });
   };
   complete(replica);
-  group.barrier("optimizer.step()");
+  agree(context, group);
   if (!exchange) {
     plan_together();
     fill_slots(replica);
@@ -172,7 +172,7 @@ void GradientReducer::synchronize() {
   s.model->note_synchronized(replica);
   s.before(replica);  // what the last step left is not used again by one that does not reach the parameter
   s.take_unseen(replica);
-  if (s.replicas.size() > 1) {
+  if (s.replicas.size() > 1 || s.workers() != nullptr) {
     ReplicaContext& context = replica_context();
     Group& group = context.replicas().group(context.local_replica_id());
     s.synchronize(replica, context, group);

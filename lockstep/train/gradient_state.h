@@ -67,11 +67,25 @@ struct GradientReducer::State {
 
   // At a meeting, on replica 0's thread, while all others wait (gradient_plan.cc).
   void plan();
+  // The buckets' buffers, [bucket][replica], and the exchange over them: in this process, or with other workers
+  // (gradient_workers.cc).
+  struct Buffers {
+    std::vector<std::vector<at::Tensor>> mine;  // [bucket][local replica]; not defined: summed where they are
+    std::unique_ptr<BucketExchange> exchange;
+  };
+  // `first`: by bucket, the parameter whose dtype and device it has.
+  Buffers local_buffers(const std::vector<bool>& is_direct, const std::vector<std::size_t>& first) const;
+  Buffers shared_buffers(const std::vector<std::size_t>& first) const;
+  bool can_be_planned(const at::Tensor& parameter) const;
+  WorkerGroup* workers() const;
+  // All workers tell each other which gradients came; the meeting before the sums.
+  void agree(ReplicaContext& context, Group& group);
   void require_equal_copies() const;
   void report_unused();
 
   // Between two meetings, on every replica (gradient_sum.cc).
   GradientKind kind_of_all(std::size_t index) const;
+  GradientKind kind_here(std::size_t index) const;  // of this process's replicas
   bool has_new_gradient() const;
   void reduce_unplanned(std::size_t replica, Group& group);
   void reduce_dense(std::size_t replica, std::size_t index, Group& group);
@@ -94,6 +108,7 @@ struct GradientReducer::State {
   std::vector<std::string> unused() const;
   void begin_step(Replica& mine);
   void reset();
+  void reset_together();  // with the other workers, after a run() that failed on all of them
   void after_failed_run();
   void forget_losses();
 
@@ -106,6 +121,8 @@ struct GradientReducer::State {
   std::unique_ptr<BucketExchange> exchange;
   std::vector<Bucket> buckets;
   bool can_overlap;
+  std::vector<GradientKind> agreed_kinds;  // with other workers: of all
+  bool has_come_twice = false;             // a gradient in the first step, on any worker
   bool has_reported_unused = false;
 
   // [r] used only by replica r (kinds, and sparse gradients: see above).

@@ -19,6 +19,10 @@ IndexedSlices no_rows(const at::Tensor& parameter) {
 }  // namespace
 
 GradientKind GradientReducer::State::kind_of_all(std::size_t index) const {
+  return workers() == nullptr ? kind_here(index) : agreed_kinds[index];
+}
+
+GradientKind GradientReducer::State::kind_here(std::size_t index) const {
   GradientKind kind = GradientKind::kNone;
   for (const auto& replica : replicas) {
     if (replica.kinds[index] == GradientKind::kDense) return GradientKind::kDense;
@@ -29,7 +33,9 @@ GradientKind GradientReducer::State::kind_of_all(std::size_t index) const {
 
 bool GradientReducer::State::has_new_gradient() const {
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (!replicas[0].slots[i].is_planned() && kind_of_all(i) == GradientKind::kDense) return true;
+    if (!replicas[0].slots[i].is_planned() && can_be_planned(replicas[0].slots[i].parameter) &&
+        kind_of_all(i) == GradientKind::kDense)
+      return true;
   return false;
 }
 
@@ -52,7 +58,7 @@ void GradientReducer::State::reduce_dense(std::size_t replica, std::size_t index
                   : kind == GradientKind::kSparse ? slot.parameter.grad().to_dense()
                                                   : slot.parameter.grad().detach().clone(at::MemoryFormat::Contiguous);
   group.all_reduce({&gradient, 1}, {&gradient, 1});
-  if (options.reduce == ReduceOp::kMean) gradient.div_(static_cast<double>(replicas.size()));
+  if (options.reduce == ReduceOp::kMean) gradient.div_(static_cast<double>(group.size()));
   slot.parameter.mutable_grad() = gradient;
 }
 
@@ -65,17 +71,17 @@ void GradientReducer::State::reduce_sparse(std::size_t replica, std::size_t inde
                                                              : no_rows(p);
   };
   std::vector<IndexedSlices> parts;
-  if (p.is_cpu()) {
+  if (p.is_cpu() && workers() == nullptr) {
     // Read where they are: nobody changes a gradient between the two meetings.
     for (std::size_t r = 0; r < replicas.size(); ++r) parts.push_back(rows_of(r));
   } else {
     const IndexedSlices mine = rows_of(replica);
     const auto values = group.all_gather(mine.values.contiguous());
     const auto indices = group.all_gather(mine.indices.contiguous());
-    for (std::size_t r = 0; r < replicas.size(); ++r) parts.push_back({values[r], indices[r], p.sizes().vec()});
+    for (std::size_t r = 0; r < values.size(); ++r) parts.push_back({values[r], indices[r], p.sizes().vec()});
   }
   auto all = concatenate(parts);
-  if (options.reduce == ReduceOp::kMean) all.values.div_(static_cast<double>(replicas.size()));
+  if (options.reduce == ReduceOp::kMean) all.values.div_(static_cast<double>(group.size()));
   prefetch_rows(p, all.indices);
   // A GPU adds repeated rows of a sparse tensor in any order; coalesced, each row stands once and copies stay equal.
   auto sparse = to_sparse_tensor(all);

@@ -10,6 +10,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/reduce_values.h"
+#include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/variable/gradient_hooks.h"
@@ -167,13 +168,16 @@ ModuleReplicas::ModuleReplicas(const Factory& make) {
   generator.set_state(state);
   for (std::size_t replica = 0; replica < size(); ++replica) {
     modules_[replica]->to(replicas_->torch_device(static_cast<int>(replica)));
-    if (replica > 0) copy_from_first(replica);
+    if (replica == 0) take_from_first_worker();
+    else copy_from_first(replica);
   }
   synchronized_at_run_ = replicas_->runs();
-  if (size() == 1) return;
+  if (replicas_->global_size() == 1) return;
   watch_ = std::make_unique<GradientWatch>(*this);
   list_mirrors();
-  observer_ = replicas_->observe_runs({[this] { hand_out_changes(); }, [this] { note_state(); }});
+  ReplicaSet::RunObserver observer{[this] { hand_out_changes(); }, [this] { note_state(); }};
+  if (replicas_->workers() != nullptr) observer.succeeded = [this] { exchange_buffers(); };
+  observer_ = replicas_->observe_runs(std::move(observer));
 }
 
 ModuleReplicas::~ModuleReplicas() = default;
@@ -181,6 +185,41 @@ ModuleReplicas::~ModuleReplicas() = default;
 void ModuleReplicas::copy_from_first(std::size_t replica) const {
   copy_tensors(modules_[0]->named_parameters(), modules_[replica]->named_parameters(), name_);
   copy_tensors(modules_[0]->named_buffers(), modules_[replica]->named_buffers(), name_);
+}
+
+void ModuleReplicas::take_from_first_worker() const {
+  if (replicas_->workers() == nullptr) return;
+  std::vector<at::Tensor> tensors;
+  for (const auto& list : {modules_[0]->parameters(), modules_[0]->buffers()})
+    for (const auto& tensor : list)
+      if (tensor.defined()) tensors.push_back(tensor);
+  const c10::NoGradGuard no_grad;
+  if (!tensors.empty()) replicas_->workers()->broadcast(str("the initial weights of ", name_).c_str(), tensors);
+}
+
+// Every replica of every worker goes on with its own; the mean is there for whoever looks.
+void ModuleReplicas::exchange_buffers() const {
+  std::vector<std::vector<at::Tensor>> values(size());
+  std::vector<at::Tensor> integers;
+  std::vector<at::Tensor> sums;
+  buffer_means_.assign(mirrors_.size(), {});
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < mirrors_.size(); ++i) {
+    if (!mirrors_[i]->is_buffer) continue;
+    const auto& copies = mirrors_[i]->copies;
+    buffer_means_[i] = copies[0].clone(at::MemoryFormat::Contiguous);
+    if (!copies[0].is_floating_point()) {
+      integers.push_back(buffer_means_[i]);
+      continue;
+    }
+    for (std::size_t r = 0; r < size(); ++r) values[r].push_back(copies[r]);
+    sums.push_back(buffer_means_[i]);
+  }
+  auto& workers = *replicas_->workers();
+  const auto what = str("the buffers of ", name_);
+  if (!sums.empty()) workers.sum(what.c_str(), values, sums);
+  for (auto& sum : sums) sum.div_(replicas_->global_size());
+  if (!integers.empty()) workers.broadcast(what.c_str(), integers);
 }
 
 void ModuleReplicas::list_mirrors() {
@@ -273,14 +312,18 @@ void ModuleReplicas::synchronize_buffers() const {
   const bool is_running = replicas_->is_running_here();
   if (!is_running) synchronized_at_run_ = replicas_->runs();
   const c10::NoGradGuard no_grad;
-  for (const auto& mirror : mirrors_) {
+  const bool is_alone = replicas_->workers() == nullptr;
+  for (std::size_t i = 0; i < mirrors_.size(); ++i) {
+    auto& mirror = mirrors_[i];
     if (!mirror->is_buffer) continue;
+    auto& copies = mirror->copies;
     if (!is_running && mirror->is_changed()) {  // the program has written a value of its own since
       mirror->hand_out();
-    } else {
-      auto& copies = mirror->copies;
+    } else if (is_alone) {
       const auto value = copies[0].is_floating_point() ? reduce_values(ReduceOp::kMean, copies) : copies[0].clone();
       for (auto& copy : copies) copy.copy_(value);
+    } else if (!is_running && !buffer_means_.empty()) {
+      for (auto& copy : copies) copy.copy_(buffer_means_[i]);
     }
     if (!is_running) mirror->note();
   }

@@ -16,7 +16,8 @@ namespace lockstep {
 //
 // Parameters are mirrored: the optimizer keeps them equal. Buffers (batch norm's running statistics) are synchronised
 // on read: every replica updates its own, and the first look from outside run() after a run() replaces all copies by
-// their mean (integers: by replica 0's). A tensor that a program writes outside run() in the copy that it sees there,
+// their mean (integers: by replica 0's); with several workers they exchange that mean after every run(), so that one worker
+// may look alone. A tensor that a program writes outside run() in the copy that it sees there,
 // replica 0's, reaches all others at the next run(): so torch::load(model.local(), file) loads all. (Not seen: what is
 // written through tensor.data() or data_ptr(), which LibTorch does not count as a write.)
 class ModuleReplicas {
@@ -70,6 +71,8 @@ class ModuleReplicas {
   void copy_from_first(std::size_t replica) const;
   void list_mirrors();
   void note_state() const;
+  void take_from_first_worker() const;
+  void exchange_buffers() const;
   void hand_out_changes() const;
 
   // Const after construction.
@@ -81,6 +84,7 @@ class ModuleReplicas {
   // Used only outside run().
   mutable std::uint64_t synchronized_at_run_ = 0;
   std::vector<std::unique_ptr<Mirror>> mirrors_;  // every parameter and buffer, as the last run() left it
+  mutable std::vector<at::Tensor> buffer_means_;  // with several workers: of mirrors_, after the last run()
   mutable std::weak_ptr<std::function<void()>> retire_;
 
   std::shared_ptr<void> observer_;  // last: its calls use the rest

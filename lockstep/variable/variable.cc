@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
+#include "lockstep/collective/over_workers.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
@@ -30,7 +31,11 @@ at::Tensor combine(const Variable::State& state, const char* what, std::span<voi
       throw Error(ErrorCode::kFailedPrecondition,
                   str("replica 0 calls ", what, " on variable '", state.name, "' where replica ", replica, " calls ",
                       offer(replica).what, " on '", offer(replica).state->name, "'; all replicas must make the same writes"));
-  if (state.aggregation == VariableAggregation::kOnlyFirstReplica || offers.size() == 1) return *offer(0).value;
+  WorkerGroup* const workers = state.replicas->workers();
+  const auto text = str(what, " in replicas, to variable '", state.name, "'");
+  if (state.aggregation == VariableAggregation::kOnlyFirstReplica)
+    return workers == nullptr ? *offer(0).value : value_of_first(*workers, *offer(0).value, text.c_str());
+  if (state.replicas->global_size() == 1) return *offer(0).value;
   if (offer(0).is_literal) {
     if (state.aggregation == VariableAggregation::kMean) return *offer(0).value;
     throw Error(ErrorCode::kInvalidArgument,
@@ -40,7 +45,8 @@ at::Tensor combine(const Variable::State& state, const char* what, std::span<voi
   }
   std::vector<at::Tensor> values;
   for (std::size_t replica = 0; replica < offers.size(); ++replica) values.push_back(*offer(replica).value);
-  return reduce_values(state.aggregation == VariableAggregation::kSum ? ReduceOp::kSum : ReduceOp::kMean, values);
+  const auto op = state.aggregation == VariableAggregation::kSum ? ReduceOp::kSum : ReduceOp::kMean;
+  return workers == nullptr ? reduce_values(op, values) : reduce_over_workers(*workers, op, values, text.c_str());
 }
 
 // One of `count` equal parts of a sum: of integers rounded towards 0.
@@ -61,12 +67,22 @@ void require_shape(const Variable::State& state, const char* what, const at::Ten
 
 }  // namespace
 
+WorkerGroup* Variable::State::workers() const { return replicas == nullptr ? nullptr : replicas->workers(); }
+
+std::string Variable::State::read_text() const { return str("a read of variable '", name, "' across replicas"); }
+
+at::Tensor Variable::State::reduce(ReduceOp op) const {
+  return workers() == nullptr ? reduce_values(op, components).clone()
+                              : reduce_over_workers(*workers(), op, components, read_text().c_str());
+}
+
 at::Tensor Variable::State::aggregate() const {
   const c10::NoGradGuard no_grad;
   switch (aggregation) {
-    case VariableAggregation::kSum: return reduce_values(ReduceOp::kSum, components).clone();
-    case VariableAggregation::kMean: return reduce_values(ReduceOp::kMean, components).clone();
-    case VariableAggregation::kOnlyFirstReplica: return components[0].detach().clone();
+    case VariableAggregation::kSum: return reduce(ReduceOp::kSum);
+    case VariableAggregation::kMean: return reduce(ReduceOp::kMean);
+    case VariableAggregation::kOnlyFirstReplica:
+      return workers() == nullptr ? components[0].detach().clone() : value_of_first(*workers(), components[0], read_text().c_str());
     case VariableAggregation::kNone: break;
   }
   throw Error(ErrorCode::kInvalidArgument,
@@ -178,7 +194,7 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
       throw Error(ErrorCode::kInvalidArgument, str(what, " across replicas on variable '", name(),
                                                    "', which is synchronised on read with SUM, would count the "
                                                    "value once per replica; use assign(), or write inside run()"));
-    apply_to_all(part_of_sum(value, size()));
+    apply_to_all(part_of_sum(value, static_cast<std::size_t>(state_->replicas->global_size())));
   } else {
     apply_to_all(value);
   }
@@ -192,12 +208,14 @@ at::Tensor Variable::saved_value() const {
 void Variable::restore(const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   require_shape(*state_, "restore", value);
-  const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && size() > 1;
-  const auto part = is_divided ? part_of_sum(value, size()) : value;
+  const auto count = state_->replicas == nullptr ? 1 : state_->replicas->global_size();
+  const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && count > 1;
+  const auto part = is_divided ? part_of_sum(value, static_cast<std::size_t>(count)) : value;
   // The first gets what the division of integers left over: a restored count is the saved one.
   const bool has_rest = is_divided && at::isIntegralType(value.scalar_type(), /*includeBool=*/false);
-  const auto first = has_rest ? value.to(at::kLong) - part * static_cast<std::int64_t>(size() - 1) : part;
-  for (std::size_t i = 0; i < size(); ++i) state_->components[i].copy_(i == 0 ? first : part);
+  const auto first = has_rest ? value.to(at::kLong) - part * (count - 1) : part;
+  const bool has_first = state_->replicas == nullptr || state_->replicas->first_replica() == 0;
+  for (std::size_t i = 0; i < size(); ++i) state_->components[i].copy_(i == 0 && has_first ? first : part);
 }
 
 }  // namespace lockstep

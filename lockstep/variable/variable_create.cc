@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
+#include "lockstep/collective/over_workers.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/variable/variable_state.h"
@@ -26,10 +27,14 @@ void require_valid(const VariableOptions& options, const at::Tensor& initial) {
                               ": aggregation MEAN needs a floating point dtype; use SUM or ONLY_FIRST_REPLICA"));
 }
 
-std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const at::Tensor& initial,
+std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const at::Tensor& given,
                                             const VariableOptions& options) {
-  require_dense(initial, lockstep::str("variable '", options.name, "'").c_str());
-  if (replicas != nullptr) require_valid(options, initial);
+  require_dense(given, lockstep::str("variable '", options.name, "'").c_str());
+  if (replicas != nullptr) require_valid(options, given);
+  // Worker 0's initial value is everybody's.
+  const bool is_alone = replicas == nullptr || replicas->workers() == nullptr;
+  const auto what = lockstep::str("the initial value of variable '", options.name, "'");
+  const auto initial = is_alone ? given : value_of_first(*replicas->workers(), given, what.c_str());
   auto state = std::make_shared<Variable::State>();
   state->name = options.name.empty() ? "Variable" : options.name;
   state->replicas = replicas;

@@ -1,8 +1,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <array>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/over_workers.h"
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
@@ -14,13 +17,21 @@ namespace lockstep {
 namespace {
 
 // All replicas' rows as one list, by the variable's aggregation.
-IndexedSlices combine(VariableAggregation aggregation, std::span<void* const> offers) {
+IndexedSlices combine(const Variable::State& state, std::span<void* const> offers) {
+  const auto aggregation = state.aggregation;
+  WorkerGroup* const workers = state.replicas->workers();
   const auto offer = [&](std::size_t replica) { return *static_cast<const IndexedSlices*>(offers[replica]); };
-  if (aggregation == VariableAggregation::kOnlyFirstReplica) return offer(0);
+  if (aggregation == VariableAggregation::kOnlyFirstReplica) {
+    if (workers == nullptr) return offer(0);
+    // Numbers of rows may differ, and only worker 0's count.
+    const auto rows = workers->all_gather("rows for a variable", std::array{offer(0).values.detach()});
+    const auto indices = workers->all_gather("indices for a variable", std::array{offer(0).indices});
+    return {rows[0], indices[0], offer(0).dense_shape};
+  }
   std::vector<IndexedSlices> parts;
   for (std::size_t replica = 0; replica < offers.size(); ++replica) parts.push_back(offer(replica));
-  auto all = concatenate(parts);
-  if (aggregation == VariableAggregation::kMean) all.values = mean_of_sum(all.values, static_cast<std::int64_t>(parts.size()));
+  auto all = workers == nullptr ? concatenate(parts) : gather_slices(*workers, parts);
+  if (aggregation == VariableAggregation::kMean) all.values = mean_of_sum(all.values, state.replicas->global_size());
   return all;
 }
 
@@ -78,7 +89,7 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
   if (replica >= 0 && context != nullptr && state_->replicas != nullptr && aggregation != VariableAggregation::kNone) {
     auto mine = slices;
     state_->replicas->merge(*context, "a row-wise write to a variable", &mine, [&](std::span<void* const> offers) {
-      const auto all = combine(aggregation, offers);
+      const auto all = combine(*state_, offers);
       for (auto& component : state_->components) apply(component, all);
     });
   } else if (replica >= 0) {

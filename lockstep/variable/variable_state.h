@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/collective/reduce_op.h"
 #include "lockstep/variable/variable.h"
 
 namespace lockstep {
@@ -21,8 +22,12 @@ struct Variable::State {
 
   bool is_on_read() const { return synchronization == VariableSynchronization::kOnRead; }
 
-  // The aggregate of all components. Throws kInvalidArgument for kNone.
+  // The aggregate of all components, over all workers, which all must ask for it. Throws kInvalidArgument for kNone.
   at::Tensor aggregate() const;
+
+  WorkerGroup* workers() const;  // null: one process
+  at::Tensor reduce(ReduceOp op) const;
+  std::string read_text() const;
 };
 
 }  // namespace lockstep

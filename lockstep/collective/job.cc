@@ -1,0 +1,297 @@
+#include "lockstep/collective/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cluster/host_address.h"
+#include "lockstep/cluster/roles.h"
+#include "lockstep/collective/engine_plugin.h"
+#include "lockstep/collective/rendezvous.h"
+#include "lockstep/collective/shared_block.h"
+#include "lockstep/collective/watchdog.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLook(1);
+
+CoordinationOptions coordination_of(const JobOptions& options) {
+  const Environment environment;
+  CoordinationOptions result;
+  result.secret = options.secret.empty() ? environment.get("LOCKSTEP_JOB_SECRET").value_or("") : options.secret;
+  result.tls = options.tls;
+  if (!result.tls.is_given())
+    result.tls = {environment.get("LOCKSTEP_TLS_CA").value_or(""), environment.get("LOCKSTEP_TLS_CERTIFICATE").value_or(""),
+                  environment.get("LOCKSTEP_TLS_KEY").value_or("")};
+  result.join_timeout = options.join_timeout;
+  return result;
+}
+
+// The tasks that train together, in the order of their ranks.
+std::vector<Task> workers_of(const ClusterSpec& spec) {
+  std::vector<Task> tasks;
+  for (const std::string job : {"chief", "worker"})
+    for (std::int64_t index = 0; index < task_count(spec, job); ++index) tasks.push_back({job, index});
+  return tasks;
+}
+
+// What workers tell each other before there is an engine.
+struct Facts {
+  std::string machine;
+  std::string host;  // where the others reach it
+  WorkerFacts mine;
+
+  std::string to_text() const { return str(machine, "\n", host, "\n", mine.replicas, "\n", mine.seed); }
+  static Facts from_text(const std::string& text) {
+    std::array<std::string, 4> lines;
+    std::istringstream in(text);
+    for (auto& line : lines) std::getline(in, line);
+    return {lines[0], lines[1], {std::stoi(lines[2]), std::stoull(lines[3])}};
+  }
+};
+
+std::vector<int> number_machines(const std::vector<Facts>& facts, bool is_shared) {
+  std::map<std::string, int> seen;
+  std::vector<int> machines;
+  for (std::size_t worker = 0; worker < facts.size(); ++worker) {
+    const auto key = is_shared ? facts[worker].machine : str(worker);
+    machines.push_back(seen.emplace(key, static_cast<int>(seen.size())).first->second);
+  }
+  return machines;
+}
+
+// Open MPI and Slurm with its process management interface have told this process who its peers are.
+bool is_started_by_mpi() {
+  const Environment environment;
+  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
+                             [&](const char* name) { return environment.get(name).has_value(); });
+}
+
+}  // namespace
+
+struct Job::State {
+  State(const ClusterResolver& resolver, const JobOptions& with);
+
+  void find_coordinator();
+  void connect();
+  void exchange_facts(const WorkerFacts& mine);
+  std::string choose_network(bool is_one_machine);
+  void make_group();
+  void start_watch();
+  EngineSetup setup(const std::string& name, int rank, int size);
+  void fail(const Error& why) noexcept;
+  void write_flight_record() const noexcept;
+  std::string me() const { return str(tasks[static_cast<std::size_t>(rank)]); }
+
+  // Const after construction of the job.
+  const JobOptions options;
+  const CoordinationOptions coordination;
+  const ClusterSpec spec;
+  const std::vector<Task> tasks;
+  const int rank;
+  Address coordinator;
+  std::shared_ptr<Transport> mpi;  // when it was needed to find the coordinator
+  std::vector<Facts> facts;
+  std::string engine_choice;
+
+  // In this order: what is below uses what is above.
+  std::unique_ptr<CoordinationServer> server;
+  std::shared_ptr<WorkerGroup> workers;
+  std::unique_ptr<CoordinationClient> client;
+  std::unique_ptr<Watchdog> watchdog;
+
+  // Guarded by mu.
+  std::mutex mu;
+  std::optional<Error> early_failure;  // before there was a group
+};
+
+Job::State::State(const ClusterResolver& resolver, const JobOptions& with)
+    : options(with),
+      coordination(coordination_of(with)),
+      spec(resolver.cluster_spec()),
+      tasks(workers_of(spec)),
+      rank(static_cast<int>(id_in_cluster(spec, resolver.task_type(), resolver.task_id()))) {}
+
+// A cluster whose launcher does not say where worker 0 is was started by mpirun: MPI knows.
+void Job::State::find_coordinator() {
+  const auto text = spec.task_address(tasks[0].type, tasks[0].index);
+  if (!text.empty()) {
+    coordinator = Address::parse(text, str(tasks[0]));
+    if (rank == 0) server = std::make_unique<CoordinationServer>(coordinator, spec, tasks, coordination);
+    return;
+  }
+  EngineSetup setup;
+  setup.rank = rank;
+  setup.size = static_cast<int>(tasks.size());
+  setup.timeout = options.join_timeout;
+  mpi = make_engine("mpi", setup);
+  std::array<char, 512> message{};
+  if (rank == 0) {
+    server = std::make_unique<CoordinationServer>(Address{"0.0.0.0", 0}, spec, tasks, coordination);
+    const auto where = str(machine_key(), "\n", own_host_name(), "\n", server->port());
+    std::copy_n(where.data(), std::min(where.size(), message.size() - 1), message.data());
+  }
+  mpi->broadcast(std::as_writable_bytes(std::span(message)), 0);
+  std::array<std::string, 3> lines;
+  std::istringstream in(message.data());
+  for (auto& line : lines) std::getline(in, line);
+  coordinator = {lines[0] == machine_key() ? "127.0.0.1" : lines[1], std::stoi(lines[2])};
+}
+
+void Job::State::connect() {
+  find_coordinator();
+  client = std::make_unique<CoordinationClient>(coordinator, spec, tasks[static_cast<std::size_t>(rank)], coordination,
+                                                [this](const Failure& failure) {
+                                                  fail(Error(failure.code, failure.message));
+                                                });
+}
+
+void Job::State::exchange_facts(const WorkerFacts& mine) {
+  const Facts here{machine_key(), address_towards(coordinator), mine};
+  client->put(str("facts/", rank), here.to_text());
+  client->barrier("the start of the job", options.join_timeout);
+  for (std::size_t worker = 0; worker < tasks.size(); ++worker)
+    facts.push_back(Facts::from_text(client->get(str("facts/", worker), options.join_timeout)));
+  // The coordinator knows itself by a name that may mean this machine only: others tell what leads to them.
+  if (rank == 0 && is_loopback(facts[0].host))
+    for (const auto& other : facts)
+      if (!is_loopback(other.host)) facts[0].host = address_towards({other.host, coordinator.port});
+}
+
+std::string Job::State::choose_network(bool is_one_machine) {
+  if (is_one_machine) return "";
+  if (options.engine != "auto" && options.engine != "shm") return options.engine;
+  std::string why;
+  const bool wants_mpi = mpi != nullptr || is_started_by_mpi();
+  if (wants_mpi && has_engine("mpi", &why)) return "mpi";
+  return "gloo";
+}
+
+EngineSetup Job::State::setup(const std::string& name, int of, int size) {
+  EngineSetup result;
+  result.rank = of;
+  result.size = size;
+  result.host = facts[static_cast<std::size_t>(rank)].host;
+  result.name = name;
+  result.timeout = options.join_timeout;
+  result.put = [this](const std::string& key, const std::string& value) { client->put(key, value); };
+  result.get = [this](const std::string& key) { return client->get(key, options.join_timeout); };
+  return result;
+}
+
+void Job::State::make_group() {
+  const bool is_shared = options.engine == "auto" || options.engine == "shm";
+  WorkerLayout layout{rank, {}, number_machines(facts, is_shared), {}};
+  for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
+    layout.replicas.push_back(facts[worker].mine.replicas);
+    layout.names.push_back(str(tasks[worker]));
+  }
+  if (options.engine == "shm" && layout.machine_count() > 1)
+    throw Error(ErrorCode::kInvalidArgument, str("the engine shm serves one machine and the workers are on ",
+                                                 layout.machine_count(), "; use auto, gloo or mpi"));
+  const int machine = layout.machine();
+  const auto neighbours = layout.workers_of(machine);
+  const auto place = std::ranges::find(neighbours, rank) - neighbours.begin();
+  std::shared_ptr<ShmTransport> shm;
+  if (neighbours.size() > 1)
+    shm = std::make_shared<ShmTransport>(
+        setup(str("machine", machine), static_cast<int>(place), static_cast<int>(neighbours.size())));
+  const auto engine = choose_network(layout.machine_count() == 1);
+  const auto make_network = [this, engine, machine, machines = layout.machine_count()](const std::string& name) {
+    return std::shared_ptr<Transport>(make_engine(engine, setup(name, machine, machines)));
+  };
+  std::shared_ptr<Transport> network;
+  if (!engine.empty() && place == 0) network = make_network("network");
+  engine_choice = str(shm ? str("shm between the ", neighbours.size(), " workers of this machine") : str(""),
+                      shm && !engine.empty() ? ", " : "",
+                      engine.empty() ? str("") : str(engine, " between ", layout.machine_count(), is_shared ? " machines" : " workers"),
+                      options.engine != "auto" ? " (asked for)"
+                      : engine == "mpi"        ? " (started by an MPI launcher)"
+                      : engine == "gloo"       ? " (not started by an MPI launcher)"
+                                               : "");
+  auto group = std::make_shared<WorkerGroup>(std::make_unique<WorkerBytes>(std::move(layout), shm, network),
+                                             options.is_deterministic);
+  group->set_channel_factory(make_network);
+  group->on_abort([this](const Error& why) {
+    if (client != nullptr) client->fail(why.code(), str(me(), ": ", why.message()));
+    write_flight_record();
+  });
+  const std::lock_guard lock(mu);
+  workers = group;
+  if (early_failure) throw *early_failure;
+}
+
+// The first reason ends everything that waits.
+void Job::State::fail(const Error& why) noexcept {
+  std::shared_ptr<WorkerGroup> group;
+  {
+    const std::lock_guard lock(mu);
+    if (workers == nullptr) early_failure = why;
+    group = workers;
+  }
+  if (group != nullptr) group->abort(why);
+}
+
+void Job::State::write_flight_record() const noexcept {
+  try {
+    const auto folder = Environment().get("LOCKSTEP_FLIGHT_DIR");
+    if (!folder) return;
+    auto name = tasks[static_cast<std::size_t>(rank)];
+    const auto path = str(*folder, "/flight-", name.type, "-", name.index, ".jsonl");
+    std::ofstream file(path);
+    file << workers->calls().flight_record(me());
+    log_warning(str("the last collectives are in ", path, "; `lockstep inspect ", *folder, "` says who was behind"));
+  } catch (...) {  // it is told to help with a failure, not to add one
+  }
+}
+
+void Job::State::start_watch() {
+  Watchdog::Setup watch;
+  watch.me = me();
+  for (const auto& task : tasks) watch.workers.push_back(str(task));
+  watch.stall_warning = options.stall_warning;
+  const auto timeout = options.communication.timeout();
+  watch.timeout = timeout.count() > 0 ? timeout : nanoseconds(kDefaultTimeout);
+  watch.look = [this] { return inspect_cluster(coordinator, kLook, coordination.tls); };
+  watch.tell = [this](const Activity& activity) { client->set_activity(activity); };
+  watch.fail = [this](const Error& why) { workers->abort(why); };
+  watchdog = std::make_unique<Watchdog>(workers->calls(), std::move(watch));
+}
+
+Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOptions& options)
+    : state_(std::make_unique<State>(resolver, options)) {
+  State& s = *state_;
+  s.connect();
+  s.exchange_facts(mine);
+  s.make_group();
+  s.start_watch();
+  s.workers->barrier("the start of the job");
+}
+
+Job::~Job() {
+  state_->watchdog.reset();
+  if (state_->workers != nullptr) {
+    state_->workers->on_abort(nullptr);
+    // What outlives the strategy must not wait for workers that it cannot hear any more.
+    state_->workers->abort(Error(ErrorCode::kFailedPrecondition, "the strategy of these workers was destroyed"));
+    state_->workers->set_channel_factory(nullptr);
+  }
+  state_->client.reset();
+}
+
+const std::shared_ptr<WorkerGroup>& Job::workers() const noexcept { return state_->workers; }
+std::uint64_t Job::seed() const noexcept { return state_->facts[0].mine.seed; }
+const std::string& Job::engine_choice() const noexcept { return state_->engine_choice; }
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "lockstep/collective/watchdog.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kTick(100);
+constexpr double kAskEvery = 0.4;  // seconds, while a call waits
+
+double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+std::string rounded(double value) {
+  const auto tenths = static_cast<std::int64_t>(std::llround(value * 10));
+  return str(tenths / 10, ".", tenths % 10);
+}
+
+double waited_since(std::chrono::system_clock::time_point begun) {
+  return seconds(std::chrono::system_clock::now() - begun);
+}
+
+// With "#12" for numbered calls.
+std::string name_of(const Call& call) {
+  return call.number < Calls::kUnnumbered ? str("'", call.text, "' #", call.number, " of step ", call.step)
+                                          : str("'", call.text, "' of step ", call.step);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(const Calls& calls, Setup setup) : calls_(calls), setup_(std::move(setup)) {
+  thread_ = start_thread("lockstep:dog", [this](const std::stop_token& stop) { watch(stop); });
+}
+
+Watchdog::~Watchdog() = default;
+
+void Watchdog::watch(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::this_thread::sleep_for(kTick);
+    try {
+      setup_.tell({static_cast<std::int64_t>(calls_.step()), calls_.describe(), calls_.count()});
+      const auto under_way = calls_.under_way();
+      std::erase_if(warned_at_, [&](const auto& entry) {
+        return std::ranges::none_of(under_way, [&](const Call& call) { return call.number == entry.first; });
+      });
+      if (under_way.empty()) asked_at_ = 0;
+      else look_at(under_way[0], waited_since(under_way[0].begun));
+    } catch (const std::exception& error) {
+      log_warning(str("the watch over collectives: ", error.what()));
+    }
+  }
+}
+
+void Watchdog::look_at(const Call& call, double waited) {
+  if (waited < asked_at_) asked_at_ = 0;  // another call
+  auto& warned = warned_at_[call.number];
+  const bool is_late = waited >= seconds(setup_.timeout);
+  const bool is_stalled = waited >= std::max(seconds(setup_.stall_warning), 2 * warned);
+  if (!is_late && !is_stalled && waited - asked_at_ < kAskEvery) return;
+  asked_at_ = waited;
+  std::string left;
+  const auto text = describe(call, waited, left);
+  if (!left.empty()) return setup_.fail(Error(ErrorCode::kUnavailable, str(left, " has ended and will not come: ", text)));
+  if (is_late)
+    return setup_.fail(Error(ErrorCode::kDeadlineExceeded, str(text, "; CommunicationOptions::timeout_seconds sets the limit")));
+  if (!is_stalled) return;
+  warned = waited;
+  log_warning(text);
+}
+
+std::string Watchdog::describe(const Call& call, double waited, std::string& left) const {
+  const auto head = str(setup_.me, " has waited ", rounded(waited), " s at ", name_of(call));
+  ClusterView view;
+  try {
+    view = setup_.look();
+  } catch (const Error& error) {
+    return str(head, "; ", setup_.workers[0], ", the coordinator, does not answer (", error.message(),
+               "): it is stopped, or its machine cannot be reached");
+  }
+  std::vector<std::string> arrived;
+  std::vector<std::string> missing;
+  for (const auto& member : view.members) {
+    const auto task = str(member.introduction.task);
+    if (std::ranges::count(setup_.workers, task) == 0) continue;
+    const bool is_numbered = call.number < Calls::kUnnumbered;
+    const bool is_here = task == setup_.me || (is_numbered ? member.activity.calls >= call.number
+                                                           : member.activity.step >= static_cast<std::int64_t>(call.step));
+    if (member.has_left && !is_here && left.empty()) left = task;
+    if (is_here && !(member.has_left && task != setup_.me)) {
+      arrived.push_back(task);
+      continue;
+    }
+    if (member.has_left) left = task;
+    const auto age = seconds(std::chrono::steady_clock::now() - member.last_heard);
+    missing.push_back(str(task, " on host '", member.introduction.host, "' (process ", member.introduction.pid, "), ",
+                          member.has_left ? str("which has ended")
+                                          : str("which does: ", member.activity.doing.empty() ? "nothing yet" : member.activity.doing,
+                                                ", step ", member.activity.step, ", heard of ", rounded(age), " s ago")));
+  }
+  return str(head, "; arrived: ", join(", ", arrived), "; missing: ",
+             missing.empty() ? str("nobody (all have arrived, the data is still on its way)") : join("; ", missing));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cluster/coordination.h"
+#include "lockstep/collective/calls.h"
+
+namespace lockstep {
+
+// Watches how long this worker waits in a collective, and says who is late.
+//
+// Note [late workers]
+// 1. A call that has waited `stall_warning` is logged: which it is, who has arrived, who has not and what those do, as
+//    their own threads last told the coordinator (a stopped process tells nothing: its age shows). Again at twice the
+//    time, and so on.
+// 2. After `timeout` the job fails with kDeadlineExceeded and the same text.
+// 3. While a call waits, the coordinator is asked whether a worker has ended: it will not come any more (kUnavailable).
+// Deaths are the coordinator's business: it tells everybody at once.
+class Watchdog {
+ public:
+  struct Setup {
+    std::string me;                                      // "worker 1"
+    std::vector<std::string> workers = {};               // all, as tasks are printed, in the order of ranks
+    std::chrono::nanoseconds stall_warning = std::chrono::seconds(5);
+    std::chrono::nanoseconds timeout = std::chrono::minutes(30);
+    std::function<ClusterView()> look = {};              // throws when the coordinator does not answer
+    std::function<void(const Activity&)> tell = {};      // what this worker does
+    std::function<void(const Error&)> fail = {};         // ends the job
+  };
+  Watchdog(const Calls& calls, Setup setup);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  struct Seen;
+
+  void watch(const std::stop_token& stop);
+  void look_at(const Call& call, double waited);
+  // Who has arrived and who has not. `left`: a worker that has ended, if there is one.
+  std::string describe(const Call& call, double waited, std::string& left) const;
+
+  // Const after construction.
+  const Calls& calls_;
+  const Setup setup_;
+
+  // Used only by the thread.
+  std::map<std::uint64_t, double> warned_at_;  // by call: seconds waited when it was last logged
+  double asked_at_ = 0;                        // seconds into the oldest call
+
+  std::jthread thread_;  // last: joined first
+};
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#include "lockstep/strategy/multi_worker_mirrored_strategy.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/cluster/resolve.h"
+#include "lockstep/cluster/roles.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kName = "MultiWorkerMirroredStrategy";
+
+std::vector<std::string> devices_to_use(const std::vector<std::string>& named) {
+  if (!named.empty()) return named;
+  const auto gpus = list_logical_devices("GPU");
+  return gpus.empty() ? std::vector<std::string>{"CPU:0"} : gpus;
+}
+
+std::uint64_t seed_here(const MultiWorkerOptions& options) {
+  return options.seed.value_or(at::globalContext().defaultGenerator(c10::Device(c10::kCPU)).current_seed());
+}
+
+std::string engine_of(const MultiWorkerOptions& options) {
+  const auto engine = options.engine == "auto" ? Environment().get("LOCKSTEP_ENGINE").value_or("auto") : options.engine;
+  if (options.communication.implementation == CommunicationImplementation::kNccl)
+    throw Error(ErrorCode::kUnimplemented,
+                str(kName, ": NCCL was asked for, and this build has no nccl engine; use AUTO or RING, which copy GPU tensors "
+                           "through the CPU's memory"));
+  for (const auto* known : {"auto", "shm", "gloo", "mpi"})
+    if (engine == known) return engine;
+  throw Error(ErrorCode::kInvalidArgument, str(kName, ": the engine '", engine, "' is not known; there are auto, shm, gloo and mpi"));
+}
+
+JobOptions job_options(const MultiWorkerOptions& options) {
+  JobOptions result;
+  result.communication = options.communication;
+  result.engine = engine_of(options);
+  result.is_deterministic = options.deterministic;
+  result.stall_warning = options.stall_warning;
+  result.join_timeout = options.join_timeout;
+  result.secret = options.secret;
+  result.tls = options.tls;
+  return result;
+}
+
+// A cluster of several workers, of which this is one. An evaluator is a cluster of its own.
+bool has_others(const ClusterResolver& resolver) {
+  const auto spec = resolver.cluster_spec();
+  if (spec.empty()) return false;
+  const auto type = resolver.task_type();
+  if (!type || !resolver.task_id())
+    throw Error(ErrorCode::kInvalidArgument,
+                str(kName, ": ", resolver.source(), " describes the cluster ", spec, " and not which of its tasks this is; give "
+                    "both task type and task id"));
+  validate_cluster_spec(spec, type, resolver.task_id());
+  if (*type == "ps")
+    throw Error(ErrorCode::kInvalidArgument,
+                str(kName, ": this task is ps ", *resolver.task_id(), ", and parameter servers do not train; start the program as "
+                    "chief or worker"));
+  if (worker_count(spec, type) < 1)
+    throw Error(ErrorCode::kInvalidArgument, str(kName, ": the cluster ", spec, " has no chief and no worker"));
+  return *type != "evaluator" && worker_count(spec, type) > 1;
+}
+
+}  // namespace
+
+// Everything that is known before the replicas are made.
+struct MultiWorkerMirroredStrategy::Start {
+  Start(std::shared_ptr<const ClusterResolver> given, const MultiWorkerOptions& options)
+      : devices(resolve_devices(kName, devices_to_use(options.devices), options.replicas_per_device)),
+        resolver(given != nullptr ? std::move(given) : resolve_cluster()) {
+    options.communication.validate();
+    engine_of(options);
+    replicas = {options.communication, options.intra_op_threads, options.seed};
+    const bool is_among_others = resolver != nullptr && has_others(*resolver);
+    devices = prepare_devices(std::move(devices), options.freed_memory);
+    if (!is_among_others) return;
+    job = std::make_unique<Job>(*resolver, WorkerFacts{static_cast<int>(devices.size()), seed_here(options)}, job_options(options));
+    replicas.workers = job->workers();
+    replicas.seed = job->seed();
+    if (options.intra_op_threads == 0) replicas.intra_op_threads = threads_each();
+  }
+
+  // The machine's cores are shared by the replicas of all its workers.
+  int threads_each() const {
+    const auto& layout = job->workers()->layout();
+    int on_machine = 0;
+    for (const int worker : layout.workers_of(layout.machine())) on_machine += layout.replicas[static_cast<std::size_t>(worker)];
+    return std::max(1, available_cores() / on_machine);
+  }
+
+  std::vector<LogicalDevice> devices;
+  std::shared_ptr<const ClusterResolver> resolver;
+  ReplicaSetOptions replicas;
+  std::unique_ptr<Job> job;
+};
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<const ClusterResolver> cluster_resolver,
+                                                         const MultiWorkerOptions& options)
+    : MultiWorkerMirroredStrategy(Start(std::move(cluster_resolver), options)) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Start start)
+    : Strategy(std::move(start.devices), start.replicas, default_cross_device_ops()),
+      resolver_(std::move(start.resolver)),
+      job_(std::move(start.job)) {
+  std::vector<std::string> names;
+  for (const auto& device : replicas().devices()) names.push_back(device.name);
+  log_info(str(kName, ": worker ", worker_rank(), " of ", num_workers(), ", ", names.size(), " of ", num_replicas_in_sync(),
+               " replicas here, on ", join(", ", names), ", ", replicas().intra_op_threads(), " intra-op threads each",
+               job_ != nullptr ? str("; engine: ", job_->engine_choice()) : str("")));
+}
+
+MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
+
+std::string MultiWorkerMirroredStrategy::task_prefix() const {
+  if (resolver_ == nullptr || resolver_->cluster_spec().empty()) return "";
+  return str("/job:", *resolver_->task_type(), "/replica:0/task:", *resolver_->task_id());
+}
+
+int MultiWorkerMirroredStrategy::num_workers() const noexcept { return job_ == nullptr ? 1 : job_->workers()->layout().size(); }
+int MultiWorkerMirroredStrategy::worker_rank() const noexcept { return job_ == nullptr ? 0 : job_->workers()->layout().rank; }
+
+experimental::MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(CommunicationImplementation communication,
+                                                                       std::shared_ptr<const ClusterResolver> cluster_resolver)
+    : lockstep::MultiWorkerMirroredStrategy(std::move(cluster_resolver), {.communication = {.implementation = communication}}) {}
+
+}  // namespace lockstep

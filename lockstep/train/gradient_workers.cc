@@ -1,0 +1,153 @@
+#include <ATen/ATen.h>
+
+#include <memory>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/machine_buckets.h"
+#include "lockstep/collective/worker_group.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/train/gradient_state.h"
+
+// Gradients of replicas that are spread over several processes. See Note [buckets of several processes].
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kLine = 64;
+std::size_t rounded(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+// Where everything stands in the block of one process: counters, what goes to other machines (the leader's block), and
+// the buffers replica by replica.
+struct BlockLayout {
+  BlockLayout(const MachineBuckets::Shapes& shapes, std::size_t bytes_for_machines)
+      : for_machines(rounded(shapes.size() * sizeof(std::uint64_t))), buffers(for_machines + rounded(bytes_for_machines)) {
+    for (const auto& shape : shapes) {
+      offsets.push_back(replica_bytes);
+      replica_bytes += rounded(shape.bytes());
+    }
+  }
+  std::size_t bytes(int replicas) const { return buffers + static_cast<std::size_t>(replicas) * replica_bytes; }
+  std::size_t buffer(std::size_t replica, std::size_t bucket) const {
+    return buffers + replica * replica_bytes + offsets[bucket];
+  }
+
+  std::size_t for_machines;
+  std::size_t buffers;
+  std::size_t replica_bytes = 0;
+  std::vector<std::size_t> offsets = {};
+};
+
+// The replicas of some workers as leaves of the tree.
+std::vector<SumNode> leaves_of_workers(const WorkerLayout& layout, const std::vector<int>& workers) {
+  std::vector<SumNode> leaves;
+  for (const int worker : workers)
+    for (const auto& leaf : leaves_of(layout.first_replica(worker), layout.replicas[static_cast<std::size_t>(worker)]))
+      leaves.push_back(leaf);
+  return leaves;
+}
+
+std::shared_ptr<SharedBlocks> make_blocks(WorkerGroup& workers, std::size_t bytes) {
+  auto blocks = std::make_shared<SharedBlocks>();
+  if (workers.bytes().machine() != nullptr) *blocks = workers.bytes().machine()->share(bytes);
+  else blocks->blocks.emplace_back(bytes);
+  return blocks;
+}
+
+}  // namespace
+
+WorkerGroup* GradientReducer::State::workers() const {
+  return model->replicas() == nullptr ? nullptr : model->replicas()->workers();
+}
+
+// With other workers buckets lie in shared memory; gradients on a GPU are summed one by one.
+bool GradientReducer::State::can_be_planned(const at::Tensor& parameter) const {
+  return workers() == nullptr || parameter.is_cpu();
+}
+
+void GradientReducer::State::agree(ReplicaContext& context, Group& group) {
+  if (workers() == nullptr) return group.barrier("optimizer.step()");
+  context.replicas().merge(context, "optimizer.step()", nullptr, [&](std::span<void* const>) {
+    std::string mine;
+    bool is_twice = false;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      mine.push_back(static_cast<char>('0' + static_cast<int>(kind_here(i))));
+      for (const auto& replica : replicas) is_twice = is_twice || replica.slots[i].fired > 1;
+    }
+    mine.push_back(is_twice ? '1' : '0');
+    agreed_kinds.assign(names.size(), GradientKind::kNone);
+    has_come_twice = false;
+    for (const auto& theirs : workers()->exchange(str("optimizer.step() of ", model->name()).c_str(), mine)) {
+      if (theirs.size() != mine.size())
+        throw Error(ErrorCode::kInvalidArgument,
+                    str("optimizer.step(): ", model->name(), " has ", names.size(), " parameters here and ", theirs.size() - 1,
+                        " on another worker; all workers must make the same model"));
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        const auto kind = static_cast<GradientKind>(theirs[i] - '0');
+        auto& all = agreed_kinds[i];
+        if (kind == GradientKind::kDense || all == GradientKind::kNone) all = kind;
+      }
+      has_come_twice = has_come_twice || theirs.back() == '1';
+    }
+  });
+}
+
+GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std::vector<std::size_t>& first) const {
+  auto& group = *workers();
+  const auto& layout = group.layout();
+  MachineBuckets::Shapes shapes;
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    shapes.push_back({replicas[0].slots[first[b]].parameter.scalar_type(), buckets[b].elements});
+  const auto machine = layout.workers_of(layout.machine());
+  const auto leaves = leaves_of_workers(layout, machine);
+  const bool is_one_machine = layout.machine_count() == 1;
+  const auto subtrees = plan_sums(leaves, layout.total_replicas()).nodes.size();
+  const BlockLayout place(shapes, is_one_machine ? 0 : MachineBuckets::bytes_needed(shapes, subtrees));
+  group.barrier("planning the gradient buckets");
+  const auto blocks = make_blocks(group, place.bytes(layout.local_replicas()));
+
+  Buffers made;
+  std::vector<std::vector<at::Tensor>> all(buckets.size());  // of all the machine's replicas
+  made.mine.resize(buckets.size());
+  BucketNeighbours neighbours;
+  neighbours.memory = blocks;
+  neighbours.published = reinterpret_cast<std::atomic<std::uint64_t>*>(blocks->data(0));
+  for (std::size_t w = 0; w < machine.size(); ++w) {
+    if (machine[w] == layout.rank) neighbours.first = static_cast<int>(all.empty() ? 0 : all[0].size());
+    const auto count = static_cast<std::size_t>(layout.replicas[static_cast<std::size_t>(machine[w])]);
+    for (std::size_t r = 0; r < count; ++r)
+      for (std::size_t b = 0; b < buckets.size(); ++b) {
+        all[b].push_back(at::from_blob(blocks->data(static_cast<int>(w)) + place.buffer(r, b), {buckets[b].elements},
+                                       [blocks](void*) {}, at::TensorOptions(shapes[b].dtype)));
+        if (machine[w] == layout.rank) made.mine[b].push_back(all[b].back());
+      }
+  }
+  if (!is_one_machine) {
+    MachineBuckets::Setup setup{str("the gradients of ", model->name()), shapes, leaves};
+    setup.memory = blocks->data(0) + place.for_machines;
+    setup.keeps = blocks;
+    setup.channel = group.new_channel();
+    for (int m = 0; m < layout.machine_count(); ++m)
+      setup.brings.push_back(plan_sums(leaves_of_workers(layout, layout.workers_of(m)), layout.total_replicas()).nodes);
+    neighbours.machines = std::make_shared<MachineBuckets>(group, std::move(setup));
+  }
+  const int divisor = options.reduce == ReduceOp::kMean ? layout.total_replicas() : 1;
+  made.exchange = std::make_unique<BucketExchange>(std::move(all), layout.local_replicas(), divisor, std::move(neighbours));
+  return made;
+}
+
+void GradientReducer::State::reset_together() {
+  WorkerGroup* const others = workers();
+  if (others == nullptr || others->failure()) return reset();
+  if (others->layout().machine_count() > 1) {
+    others->abort(Error(ErrorCode::kAborted, str("a step of ", model->name(),
+                                                 " failed on all workers; with several machines the job cannot go on")));
+    return reset();
+  }
+  // Nobody publishes any more when all are here, and nobody begins before all have been set back.
+  others->barrier("dropping the gradients of a failed step");
+  reset();
+  others->barrier("the gradients of a failed step are dropped");
+}
+
+}  // namespace lockstep

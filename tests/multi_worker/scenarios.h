@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/strategy/multi_worker_mirrored_strategy.h"
+
+namespace lockstep::testing {
+
+// "steps=100" and the like.
+class Parameters {
+ public:
+  explicit Parameters(const std::vector<std::string>& words);
+
+  std::string text(const std::string& name, const std::string& otherwise) const;
+  int number(const std::string& name, int otherwise) const;
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+// Options that parameters may name: replicas, engine, timeout and stall (seconds), deterministic (0 or 1).
+MultiWorkerOptions options_of(const Parameters& parameters);
+
+void run_scenario(const std::string& name, const Parameters& parameters);
+
+// The scenarios.
+void train(const Parameters& parameters);        // a CNN with dropout; prints the weights' digest
+void collectives(const Parameters& parameters);  // every kind of collective; prints what came
+void misbehave(const Parameters& parameters);    // one worker does what it should not
+
+}  // namespace lockstep::testing
