@@ -46,6 +46,13 @@ bool FirstError::has_error() const noexcept {
   return !entries_.empty();
 }
 
+std::exception_ptr FirstError::first() const noexcept {
+  const std::lock_guard lock(mu_);
+  for (const auto& entry : entries_)
+    if (!entry.is_consequence) return entry.error;
+  return entries_.empty() ? nullptr : entries_[0].error;
+}
+
 void FirstError::clear() noexcept {
   const std::lock_guard lock(mu_);
   entries_.clear();

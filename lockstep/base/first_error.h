@@ -17,6 +17,9 @@ class FirstError {
 
   bool has_error() const noexcept;
 
+  // What rethrow_if_any() would throw, without the others' messages; null: nothing.
+  std::exception_ptr first() const noexcept;
+
   // Forgets everything.
   void clear() noexcept;
 

@@ -118,7 +118,9 @@ CoordinationServer::CoordinationServer(const Address& listen_on, const ClusterSp
 CoordinationServer::~CoordinationServer() {
   state_->members.wait_for_goodbyes(Deadline::after(state_->farewell));
   state_->members.close();  // who still waits is told
-  state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  // gRPC waits for its clients to hang up, and a process that is stopped does not.
+  const auto patience = state_->members.failure() ? std::chrono::milliseconds(200) : std::chrono::milliseconds(2000);
+  state_->server->Shutdown(std::chrono::system_clock::now() + patience);
 }
 
 int CoordinationServer::port() const noexcept { return state_->port; }

@@ -135,7 +135,7 @@ struct ReplicaSet::State {
   void give_turn_back() noexcept;
   void run_job(FunctionRef<void(ReplicaContext&)> body, FirstError& errors);
   void notify(std::function<void()> RunObserver::*when);
-  void tell_workers(FirstError& errors);
+  void tell_workers(const FirstError& errors);
   std::size_t require_replica(int replica) const;
   Level& enter_level();
   void wait_for_all(Job& job);
@@ -306,9 +306,9 @@ void ReplicaSet::State::give_turn_back() noexcept {
 }
 
 // The other workers wait for what this one will not do any more: they must hear of it.
-void ReplicaSet::State::tell_workers(FirstError& errors) {
+void ReplicaSet::State::tell_workers(const FirstError& errors) {
   try {
-    errors.rethrow_if_any();
+    std::rethrow_exception(errors.first());
   } catch (const Error& error) {
     options.workers->abort(Error(error.code(), error.message()));
   } catch (const std::exception& error) {

@@ -79,6 +79,7 @@ void train(const Parameters& parameters) {
         },
         part);
     last = strategy.reduce("sum", losses).item<double>();
+    if (left == parameters.number("steps", 20)) std::cout << "begun" << std::endl;
     if (parameters.number("verbose", 0) == 1) std::cout << "step " << left << " loss " << last << std::endl;
     if (--left == 0) break;
   }
