@@ -37,6 +37,40 @@ if(Protobuf_FOUND AND gRPC_FOUND AND TARGET gRPC::grpc_cpp_plugin)
     set(LOCKSTEP_HAS_GRPC ON)
   endif()
 endif()
+# Engines that move bytes between machines; each is a plugin (lockstep/collective/engine_plugin.h).
+set(LOCKSTEP_HAS_GLOO OFF)
+find_library(LOCKSTEP_GLOO_LIBRARY gloo)
+if(LOCKSTEP_GLOO_LIBRARY)
+  # The headers that stand beside the library; a Gloo much younger than Debian's has other interfaces.
+  get_filename_component(gloo_libraries ${LOCKSTEP_GLOO_LIBRARY} DIRECTORY)
+  find_path(LOCKSTEP_GLOO_INCLUDE gloo/rendezvous/context.h HINTS ${gloo_libraries}/../include)
+endif()
+if(LOCKSTEP_GLOO_LIBRARY AND LOCKSTEP_GLOO_INCLUDE)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_INCLUDES ${LOCKSTEP_GLOO_INCLUDE})
+  set(CMAKE_REQUIRED_LIBRARIES ${LOCKSTEP_GLOO_LIBRARY} Threads::Threads)
+  check_cxx_source_compiles("#include <gloo/rendezvous/context.h>
+    #include <gloo/rendezvous/store.h>
+    #include <gloo/transport/tcp/device.h>
+    #include <gloo/transport/unbound_buffer.h>
+    void connect(gloo::rendezvous::Context& context, gloo::rendezvous::Store& store) {
+      auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(\"127.0.0.1\"));
+      context.connectFullMesh(store, device);
+      context.createUnboundBuffer(nullptr, 0)->abortWaitRecv();
+    }
+    int main() {}" LOCKSTEP_GLOO_FITS)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(LOCKSTEP_GLOO_FITS)
+    set(LOCKSTEP_HAS_GLOO ON)
+  endif()
+endif()
+set(LOCKSTEP_HAS_MPI OFF)
+enable_language(C)
+find_package(MPI QUIET COMPONENTS C)
+if(MPI_C_FOUND)
+  set(LOCKSTEP_HAS_MPI ON)
+endif()
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -6,6 +6,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
           nlohmann-json3-dev zlib1g-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libcli11-dev
+          libgloo-dev libopenmpi-dev openmpi-bin
           dataset-fashion-mnist clang-format python3)
 case "${1:-}" in
   wheel) ;;

@@ -1,0 +1,125 @@
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "lockstep/base/on_exit.h"
+#include "lockstep/collective/engine_plugin.h"
+#include "tests/engines/children.h"
+#include "tests/engines/engine_cases.h"
+#include "tests/support/testing.h"
+
+// Peers that die, or stop, in the middle of a large message.
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+// A store that is a folder.
+EngineSetup setup(int rank, const fs::path& folder) {
+  const auto file = [folder](std::string key) {
+    std::ranges::replace(key, '/', '_');
+    return folder / key;
+  };
+  return {.rank = rank,
+          .size = 2,
+          .timeout = 20s,
+          .put =
+              [file](const std::string& key, const std::string& value) {
+                const auto unfinished = file(key).string() + ".unfinished";
+                std::ofstream(unfinished, std::ios::binary) << value;
+                fs::rename(unfinished, file(key));
+              },
+          .get =
+              [file](const std::string& key) {
+                for (const auto end = Clock::now() + 10s; !fs::exists(file(key)); std::this_thread::sleep_for(5ms))
+                  if (Clock::now() > end) throw Error(ErrorCode::kDeadlineExceeded, str("nobody wrote ", key));
+                std::ifstream in(file(key), std::ios::binary);
+                std::ostringstream value;
+                value << in.rdbuf();
+                return value.str();
+              }};
+}
+
+// Calls without end, each of 64 MB or more, so that a moment is nearly always in the middle of a message.
+void call_for_ever(Transport& engine, bool is_sum) {
+  std::vector<std::byte> data(std::size_t{64} << 20), other(data.size());
+  for (;;) {
+    if (is_sum) engine.all_reduce(SumType::kFloat, data);
+    else engine.all_to_all(std::vector<ConstBytes>(2, data), std::vector<Bytes>(2, other));
+  }
+}
+
+const testing::Child peer("gloo_peer", [](const std::vector<std::string>& arguments) {
+  call_for_ever(*make_engine("gloo", setup(1, arguments[0])), arguments[1] == "sum");
+  return 1;
+});
+
+// This process is rank 0, another is rank 1.
+class GlooProcesses : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    alarm(60);
+    folder_ = fs::path(::testing::TempDir()) / str("lockstep_gloo_", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    peer_ = testing::start_child("gloo_peer", {folder_.string(), GetParam()});
+    engine_ = make_engine("gloo", setup(0, folder_));
+  }
+  void TearDown() override {
+    end_peer();
+    fs::remove_all(folder_);
+    alarm(0);
+  }
+
+  void end_peer() {
+    if (peer_ == 0) return;
+    kill(peer_, SIGKILL);
+    waitpid(peer_, nullptr, 0);
+    peer_ = 0;
+  }
+
+  // What the calls end with when, after a while, `happening` does something to the peer; and how long after that.
+  std::optional<ErrorCode> end_by(const std::function<void()>& happening) {
+    std::atomic<Clock::time_point> happened = Clock::now();
+    std::jthread other([&] {
+      std::this_thread::sleep_for(300ms);
+      happened = Clock::now();
+      happening();
+    });
+    const auto code = testing::code_of([&] { call_for_ever(*engine_, GetParam() == "sum"); });
+    EXPECT_LT(Clock::now() - happened.load(), 1s);
+    return code;
+  }
+
+  fs::path folder_;
+  pid_t peer_ = 0;
+  std::unique_ptr<Transport> engine_;
+};
+
+TEST_P(GlooProcesses, APeerThatIsKilledInTheMiddleOfAMessageIsNoticed) {
+  EXPECT_EQ(end_by([&] { end_peer(); }), ErrorCode::kUnavailable);
+  EXPECT_EQ(testing::code_of([&] { engine_->barrier(); }), ErrorCode::kUnavailable);
+}
+
+TEST_P(GlooProcesses, AbortEndsACallWhosePeerStopsInTheMiddleOfAMessage) {
+  EXPECT_EQ(end_by([&] {
+              kill(peer_, SIGSTOP);
+              std::this_thread::sleep_for(200ms);
+              engine_->abort(Error(ErrorCode::kDeadlineExceeded, "it took too long"));
+            }),
+            ErrorCode::kDeadlineExceeded);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GlooProcesses, ::testing::Values("exchange", "sum"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace lockstep
