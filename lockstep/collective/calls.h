@@ -14,7 +14,7 @@ namespace lockstep {
 // One collective as this worker sees it.
 struct Call {
   std::uint64_t number = 0;  // counted from 1
-  std::uint64_t step = 0;    // run() calls with a collective in them, counted from 1
+  std::uint64_t step = 0;    // run() calls with a collective in them, counted from 1; 0: before the first
   std::string text;          // "all_reduce of 2 tensors, float32 [64, 10] first"
   std::chrono::system_clock::time_point begun = {};
   std::optional<double> seconds = std::nullopt;  // it took; nothing: it has not ended
@@ -68,7 +68,7 @@ class Calls {
   std::uint64_t count_ = 0;
   std::uint64_t unnumbered_ = kUnnumbered;
   std::uint64_t step_ = 0;
-  bool is_step_new_ = true;
+  bool is_step_new_ = false;
   std::map<std::uint64_t, std::pair<Call, std::chrono::steady_clock::time_point>> open_;
   std::deque<Call> ended_;
 };

@@ -282,9 +282,8 @@ Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOpti
 Job::~Job() {
   state_->watchdog.reset();
   if (state_->workers != nullptr) {
-    state_->workers->on_abort(nullptr);
     // What outlives the strategy must not wait for workers that it cannot hear any more.
-    state_->workers->abort(Error(ErrorCode::kFailedPrecondition, "the strategy of these workers was destroyed"));
+    state_->workers->close(Error(ErrorCode::kFailedPrecondition, "the strategy of these workers was destroyed"));
     state_->workers->set_channel_factory(nullptr);
   }
   state_->client.reset();

@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kNap(200);
+constexpr std::chrono::seconds kLetEnd(2);
 constexpr std::size_t kLine = 64;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -49,9 +50,13 @@ MachineBuckets::MachineBuckets(WorkerGroup& workers, Setup setup)
 }
 
 MachineBuckets::~MachineBuckets() {
+  if (setup_.channel == nullptr) return;
   carrier_.request_stop();
   control_->put.disturb();
-  if (setup_.channel != nullptr) setup_.channel->abort(Error(ErrorCode::kCancelled, "the gradients are not wanted any more"));
+  // What has begun is let end, so that the engine stays whole; a peer that does not come ends it.
+  const auto seen = carrying_.value();
+  if (seen % 2 == 1 && !carrying_.wait(seen, Deadline::after(kLetEnd)))
+    setup_.channel->abort(Error(ErrorCode::kCancelled, "the gradients are not wanted any more"));
 }
 
 std::byte* MachineBuckets::outbox(std::size_t bucket, std::size_t subtree) const {
@@ -90,11 +95,14 @@ void MachineBuckets::carry(const std::stop_token& stop) {
         std::vector<const void*> mine;
         for (std::size_t k = 0; k < plan_.nodes.size(); ++k) mine.push_back(outbox(bucket, k));
         void* const result = inbox(bucket);
+        carrying_.advance();
         sum_->reduce(setup_.shapes[bucket], mine, {&result, 1});
+        carrying_.advance();
         control_->steps(bucket).store(step, std::memory_order_release);
         control_->arrived.advance();
       }
   } catch (const Error& error) {
+    if (carrying_.value() % 2 == 1) carrying_.advance();
     if (error.code() != ErrorCode::kCancelled) workers_.abort(Error(error.code(), str(setup_.name, ": ", error.message())));
   } catch (const std::exception& error) {
     workers_.abort(Error(ErrorCode::kInternal, str(setup_.name, ": ", error.what())));

@@ -69,6 +69,9 @@ class MachineBuckets {
   // Used only by the leader's thread.
   std::unique_ptr<CanonicalSum> sum_;
 
+  // Own synchronisation: moved before and after the thread speaks to the other machines; odd in between.
+  Gate carrying_;
+
   std::jthread carrier_;  // last: joined first
 };
 

@@ -283,6 +283,12 @@ void WorkerGroup::on_abort(std::function<void(const Error&)> hook) {
   hook_ = std::move(hook);
 }
 
+void WorkerGroup::close(const Error& why) {
+  const std::lock_guard lock(mu_);
+  if (!failure_) failure_.emplace(why);
+  hook_ = nullptr;
+}
+
 void WorkerGroup::abort(const Error& why) noexcept {
   std::function<void(const Error&)> hook;
   try {

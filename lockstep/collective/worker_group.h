@@ -61,6 +61,8 @@ class WorkerGroup {
   // Ends all calls, and those that come later, with `why`: the first reason that is given. From any thread.
   void abort(const Error& why) noexcept;
   std::optional<Error> failure() const;
+  // Later calls throw `why`; the engines, in which nobody is any more, are left in peace.
+  void close(const Error& why);
   // Called once, with the reason, from the thread that aborts.
   void on_abort(std::function<void(const Error&)> hook);
 

@@ -5,5 +5,4 @@
 
 namespace lockstep::testing {
 void collectives(const Parameters&) {}
-void misbehave(const Parameters&) {}
 }  // namespace lockstep::testing

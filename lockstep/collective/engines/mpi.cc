@@ -98,8 +98,6 @@ MPI_Datatype type_of(SumType type) {
   throw Error(ErrorCode::kInternal, "mpi: unknown type of sum");
 }
 
-std::size_t size_of(SumType type) { return type == SumType::kFloat || type == SumType::kInt32 ? 4 : 8; }
-
 // Operations that are under way together.
 class Operations {
  public:
