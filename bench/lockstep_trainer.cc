@@ -17,9 +17,10 @@ std::vector<std::string> device_names(int replicas) {
 
 // One PerReplica of inputs and one of targets for each of the 16 steps of a pass.
 struct Inputs {
-  Inputs(const Workload& workload, int replicas) {
+  Inputs(const Workload& workload, const ls::ReplicaSet& replicas) {
     std::vector<std::vector<Batch>> parts;
-    for (int replica = 0; replica < replicas; ++replica) parts.push_back(make_batches(workload, replica));
+    for (int replica = 0; replica < replicas.size(); ++replica)
+      parts.push_back(make_batches(workload, replicas.first_replica() + replica));
     for (std::size_t i = 0; i < static_cast<std::size_t>(kBatches); ++i) {
       std::vector<at::Tensor> xs, ys;
       for (const auto& part : parts) {
@@ -48,10 +49,11 @@ ls::Optimizer make_optimizer(const Workload& workload, const ls::MirroredModule<
 // The training loop of the README, with batches that are in memory.
 class LockstepTrainer final : public Trainer {
  public:
-  LockstepTrainer(const TrainOptions& options, bool has_overlap)
+  LockstepTrainer(const TrainOptions& options, bool has_overlap, std::unique_ptr<ls::Strategy> strategy)
       : workload_(find_workload(options.model)),
         has_mean_loss_(options.has_mean_loss),
-        strategy_(device_names(options.replicas)),
+        owned_(std::move(strategy)),
+        strategy_(*owned_),
         scope_(strategy_.scope()),
         model_(ls::mirrored_from([&] {
           auto net = make_net(options.model);
@@ -59,17 +61,19 @@ class LockstepTrainer final : public Trainer {
           return net;
         })),
         optimizer_(make_optimizer(workload_, model_, options, has_overlap)),
-        inputs_(workload_, options.replicas) {}
+        inputs_(workload_, strategy_.replicas()) {}
 
   Window train(double seconds) override {
     Window window;
+    const auto agreed = agreed_steps(seconds);
     const auto start = Clock::now();
     do {
       losses_.add(step());
       ++window.steps;
       window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    } while (window.seconds < seconds);
-    window.examples = window.steps * global_batch();
+    } while (agreed > 0 ? window.steps < agreed : window.seconds < seconds);
+    steps_per_second_ = static_cast<double>(window.steps) / window.seconds;
+    window.examples = window.steps * workload_.batch * strategy_.replicas().size();
     window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
     const auto op = has_mean_loss_ ? ls::ReduceOp::kMean : ls::ReduceOp::kSum;
     window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce(op, loss).template item<double>(); });
@@ -86,6 +90,14 @@ class LockstepTrainer final : public Trainer {
   }
 
  private:
+  // Workers that wait for each other must make equally many steps: worker 0 says how many. 0: one process, no need.
+  std::int64_t agreed_steps(double seconds) {
+    if (strategy_.replicas().workers() == nullptr) return 0;
+    const bool decides = strategy_.replicas().first_replica() == 0;
+    const auto wanted = decides ? std::max(1.0, steps_per_second_ * seconds) : 0.0;
+    return static_cast<std::int64_t>(strategy_.reduce("sum", at::scalar_tensor(wanted, at::kDouble)).item<double>());
+  }
+
   std::int64_t global_batch() const { return workload_.batch * strategy_.num_replicas_in_sync(); }
 
   at::Tensor loss_of(const at::Tensor& x, const at::Tensor& y) {
@@ -109,19 +121,26 @@ class LockstepTrainer final : public Trainer {
   // In this order: the model and the optimizer belong to the scope.
   const Workload workload_;
   const bool has_mean_loss_;
-  ls::MirroredStrategy strategy_;
+  const std::unique_ptr<ls::Strategy> owned_;
+  ls::Strategy& strategy_;
   ls::Scope scope_;
   ls::MirroredModule<Net> model_;
   ls::Optimizer optimizer_;
   const Inputs inputs_;
   RecentLosses<ls::PerReplica<at::Tensor>> losses_;
   std::int64_t next_ = 0;
+  double steps_per_second_ = 1;
 };
 
 }  // namespace
 
 std::unique_ptr<Trainer> make_lockstep_trainer(const TrainOptions& options, bool has_overlap) {
-  return std::make_unique<LockstepTrainer>(options, has_overlap);
+  return std::make_unique<LockstepTrainer>(options, has_overlap,
+                                           std::make_unique<ls::MirroredStrategy>(device_names(options.replicas)));
+}
+
+std::unique_ptr<Trainer> make_worker_trainer(const TrainOptions& options, bool has_overlap) {
+  return std::make_unique<LockstepTrainer>(options, has_overlap, std::make_unique<ls::MultiWorkerMirroredStrategy>());
 }
 
 }  // namespace bench

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import calls, peers, report, training  # noqa: E402
+from driver import calls, engines, peers, report, training  # noqa: E402
 from driver.processes import Failure  # noqa: E402
 from driver.quiet import Patience  # noqa: E402
 
-SECTIONS = ["calls", "memory"] + training.MODELS
+SECTIONS = ["calls", "engines", "memory"] + training.MODELS
 
 
 def parse():
@@ -64,6 +64,8 @@ def measure(section, settings):
     """The rows of one section, and what gave wrong results in it."""
     if section == "calls":
         return calls.measure_calls(settings), []
+    if section == "engines":
+        return engines.measure(settings), []
     if section == "memory":
         return calls.measure_memory(settings), []
     return training.measure(section, settings)

@@ -69,6 +69,9 @@ std::unique_ptr<Trainer> make_plain_trainer(const TrainOptions& options);
 // MirroredStrategy over `replicas` logical CPUs; gradients overlap with backward or not.
 std::unique_ptr<Trainer> make_lockstep_trainer(const TrainOptions& options, bool has_overlap);
 
+// One worker of a MultiWorkerMirroredStrategy with one replica, as TF_CONFIG says.
+std::unique_ptr<Trainer> make_worker_trainer(const TrainOptions& options, bool has_overlap);
+
 void to_channels_last(torch::nn::Module& module);
 
 }  // namespace bench

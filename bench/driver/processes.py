@@ -74,9 +74,10 @@ class Contender:
     """One way of training a model: one process, or several that start together and whose rates are added."""
 
     def __init__(self, name, commands, environment, log_folder):
+        """`environment`: one for all processes, or a list with one for each."""
         self.name = name
-        self.environment = environment
-        self.processes = [Process(f"{name}.{k}", command, environment, log_folder) for k, command in enumerate(commands)]
+        each = environment if isinstance(environment, list) else [environment] * len(commands)
+        self.processes = [Process(f"{name}.{k}", command, each[k], log_folder) for k, command in enumerate(commands)]
         self.samples = []
         self.losses = []
         self.windows = []  # the answers of the first process

@@ -3,6 +3,7 @@
 import os
 from statistics import median
 
+from driver import cluster
 from driver.processes import KEPT_PAGES, Contender, Failure
 from driver.report import row
 
@@ -11,6 +12,8 @@ INDEPENDENT = "two C++ processes without communication"
 DDP = "PyTorch DDP, gloo"
 TF = "TensorFlow MirroredStrategy"
 TF_LOOP = "TensorFlow MirroredStrategy, all steps in one tf.function"
+WORKERS = "two workers"
+MIRRORED = "MirroredStrategy with two replicas"
 TARGETS = {
     INDEPENDENT: {"W1": 0.90, "W2": 0.90, "W3": 0.85, "W4": 0.8, "W5": 0.90},
     DDP: {"W1": 5, "W2": 1.5, "W3": 1.0, "W4": 2, "W5": 1.1},
@@ -43,6 +46,7 @@ class Training:
             script = [settings.tensorflow, os.path.join(peers, "tf_mirrored.py"), model]
             plans += [(who, f"{intra} x {inter} threads", [script + [f"--form={form}", f"--intra={intra}", f"--inter={inter}"]], {})
                       for who, form in ((TF, "call"), (TF_LOOP, "loop")) for intra, inter in ((0, 0), (1, 2))]
+        plans.append((WORKERS, "", [[program, "--mode=worker", *ours]] * 2, cluster.environments(2)))
         self.plans = plans
         self.contenders = {}  # (who, variant) -> Contender
 
@@ -92,6 +96,14 @@ class Training:
                               target=TARGETS[who].get(self.model),
                               config={**self.config(lockstep), "peer_variant": variant, "peer_medians": others,
                                       "disturbed_samples": lockstep.disturbed + peer.disturbed}))
+        workers = self.contenders[WORKERS, ""]
+        result.append(row(f"two workers {self.model}", "examples/s", workers.samples, peer=MIRRORED,
+                          peer_values=lockstep.samples, target=0.95,
+                          config={**self.config(workers), "disturbed_samples": workers.disturbed + lockstep.disturbed}))
+        variant, ddp = self.best(DDP)
+        if ddp is not None:
+            result.append(row(f"two workers {self.model}", "examples/s", workers.samples, peer=DDP, peer_values=ddp.samples,
+                              target=1.0, config={**self.config(workers), "peer_variant": variant}))
         result.append(row(f"overlap {self.model}", "examples/s", lockstep.samples, peer="overlap off",
                           peer_values=plain.samples, target=1.0, tolerance=OVERLAP_NOISE,
                           config={**self.config(lockstep), "disturbed_samples": lockstep.disturbed + plain.disturbed}))

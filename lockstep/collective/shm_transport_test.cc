@@ -80,9 +80,10 @@ TEST_P(ShmTransportSizes, AllToAllBringsEveryPartOfAnySize) {
       for (auto& data : in) receive.emplace_back(data);
       shm.all_to_all(send, receive);
       for (int r = 0; r < shm.size(); ++r)
-        if (r != shm.rank())
+        if (r != shm.rank()) {
           EXPECT_EQ(in[static_cast<std::size_t>(r)],
                     pattern(r * 16 + shm.rank(), unit * static_cast<std::size_t>(shm.rank() + 1)));
+        }
     }
   });
 }

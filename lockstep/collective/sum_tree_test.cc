@@ -23,7 +23,7 @@ struct Part {
 
 Part carry_out(const SumPlan& plan, std::vector<std::string> operands) {
   for (const auto& [left, right] : plan.adds) operands.push_back(add(operands[left], operands[right]));
-  Part part{plan.nodes};
+  Part part{plan.nodes, {}};
   for (const auto operand : plan.operands) part.values.push_back(operands[operand]);
   return part;
 }

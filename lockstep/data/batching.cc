@@ -65,6 +65,7 @@ class BatchNode final : public UnaryNode {
     return std::make_unique<StackStream>(input().open(), options_);
   }
 
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<BatchNode>(std::move(input), options_); }
   std::int64_t cardinality() const override {
     const auto elements = input().cardinality();
     if (elements < 0) return elements;
@@ -152,6 +153,7 @@ class RebatchNode final : public UnaryNode {
   std::unique_ptr<Stream<Element>> open() const override {
     return std::make_unique<RebatchStream>(input().open(), sizes_, drop_remainder_);
   }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<RebatchNode>(std::move(input), sizes_, drop_remainder_); }
   std::int64_t cardinality() const override {
     const auto batches = input().cardinality();
     return batches == kInfinite ? kInfinite : kUnknown;

@@ -42,6 +42,9 @@ class Dataset {
  public:
   explicit Dataset(internal::NodePtr node) : node_(std::move(node)) {}
 
+  // The records of TFRecord files (without compression), one after the other, as byte strings. Throws kNotFound for a file
+  // that cannot be opened, and, while reading, kDataLoss for a damaged one, with file and position.
+  static Dataset tf_record(const std::vector<std::string>& files);
   // int64 scalars 0, 1, ... below `stop`; or start, start + step, ...
   static Dataset range(std::int64_t stop);
   static Dataset range(std::int64_t start, std::int64_t stop, std::int64_t step = 1);

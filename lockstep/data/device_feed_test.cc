@@ -12,7 +12,7 @@ const c10::Device kCpu(c10::DeviceType::CPU);
 // Has no memory and needs no hardware: enough to see what is copied where.
 const c10::Device kElsewhere(c10::DeviceType::Meta);
 
-StepStream steps(const Dataset& dataset) { return open_split(dataset, 2, SplitRule::kBalanced); }
+StepStream steps(const Dataset& dataset) { return open_split(dataset, {2, 0, 2}, SplitRule::kBalanced); }
 
 TEST(DeviceFeed, LeavesCpuStepsAlone) {
   auto source = steps(Dataset::range(3).batch(3));

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/data/device_feed.h"
+#include "lockstep/data/sources.h"
 #include "lockstep/data/steps.h"
 #include "lockstep/data/worker_pass.h"
 #include "lockstep/replica/mode.h"
@@ -31,6 +32,18 @@ void require_outside_replicas(const ReplicaSet* replicas) {
 
 data::internal::ReplicaShare share_of(const ReplicaSet& replicas) {
   return {replicas.global_size(), replicas.first_replica(), replicas.size()};
+}
+
+// By the policies FILE and AUTO a worker reads its own files, where there are any.
+data::Dataset share_of_files(const data::Dataset& dataset, const WorkerLayout& layout) {
+  const auto policy = dataset.options().auto_shard_policy;
+  if (policy != AutoShardPolicy::kFile && policy != AutoShardPolicy::kAuto) return dataset;
+  if (auto node = data::internal::shard_files(dataset.node(), layout.size(), layout.rank))
+    return data::Dataset(std::move(node)).with_options({AutoShardPolicy::kFile});
+  if (policy == AutoShardPolicy::kFile)
+    throw Error(ErrorCode::kNotFound, "experimental_distribute_dataset: the auto shard policy is FILE and the dataset reads no "
+                                      "files; use AUTO, DATA or OFF");
+  return dataset;
 }
 
 std::vector<c10::Device> target_devices(const ReplicaSet& replicas, const InputOptions& options) {
@@ -130,12 +143,13 @@ Optional<DistributedIterator::Batch> DistributedIterator::get_next_as_optional()
   return Optional<Batch>(state_->next(/*keeps_partial=*/true));
 }
 
-DistributedDataset DistributedDataset::from_dataset(ReplicaSet& replicas, const data::Dataset& dataset,
+DistributedDataset DistributedDataset::from_dataset(ReplicaSet& replicas, const data::Dataset& whole,
                                                     const InputOptions& options) {
   validate_for_distribute_dataset(options);
   const auto share = share_of(replicas);
-  const auto rule = data::internal::choose_split(dataset, share.total);
   const auto& workers = replicas.options().workers;
+  const auto dataset = workers == nullptr ? whole : share_of_files(whole, workers->layout());
+  const auto rule = data::internal::choose_split(dataset, share.total);
   // Workers that cut every batch for all must see the same batches.
   if (workers != nullptr && rule == SplitRule::kBalanced) data::internal::agree_on_pipeline(*workers, dataset);
   auto split = rule == SplitRule::kRebatch ? data::internal::rebatched(dataset, share) : dataset;

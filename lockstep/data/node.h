@@ -82,6 +82,13 @@ class Node {
   // Of a node that drew a seed because it was given none: where it is, for workers who must agree before their first pass.
   virtual std::atomic<std::uint64_t>* drawn_seed() const { return nullptr; }
 
+  // Of a source that reads files: the same with every count-th of them, beginning with file `index`. Null: no files. Throws
+  // kInvalidArgument when there are fewer files than parts.
+  virtual std::shared_ptr<const Node> file_part(int count, int index) const { return nullptr; }
+
+  // The same operation on another input. Null: a node that cannot say (a source, one with several inputs).
+  virtual std::shared_ptr<const Node> with_input(std::shared_ptr<const Node> input) const { return nullptr; }
+
   // See Note [row path]. When there is a table, open_rows() must give a stream.
   virtual std::shared_ptr<const Table> table() const { return nullptr; }
   virtual std::unique_ptr<Stream<std::int64_t>> open_rows() const { return nullptr; }

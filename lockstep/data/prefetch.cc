@@ -30,6 +30,7 @@ class PrefetchNode final : public UnaryNode {
     if (count_ == 0) return input().open();
     return std::make_unique<PrefetchStream>(input().open(), static_cast<std::size_t>(count_));
   }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<PrefetchNode>(std::move(input), count_); }
   std::int64_t cardinality() const override { return input().cardinality(); }
   StaticShape static_shape() const override { return input().static_shape(); }
   std::string describe() const override { return lockstep::str("Prefetch(", count_, ")"); }

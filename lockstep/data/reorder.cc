@@ -66,6 +66,7 @@ class TakeNode final : public ReorderNode<TakeNode> {
   StreamPtr<Item> open_items() const {
     return std::make_unique<TakeStream<Item>>(open_as<Item>(input()), count_);
   }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<TakeNode>(std::move(input), count_); }
   std::int64_t cardinality() const override {
     const auto all = input().cardinality();
     if (count_ < 0) return all;
@@ -102,6 +103,7 @@ class SkipNode final : public ReorderNode<SkipNode> {
   StreamPtr<Item> open_items() const {
     return std::make_unique<SkipStream<Item>>(open_as<Item>(input()), count_);
   }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<SkipNode>(std::move(input), count_); }
   std::int64_t cardinality() const override {
     const auto all = input().cardinality();
     if (count_ < 0) return 0;
@@ -143,6 +145,7 @@ class RepeatNode final : public ReorderNode<RepeatNode> {
   StreamPtr<Item> open_items() const {
     return std::make_unique<RepeatStream<Item>>(input_ptr(), count_);
   }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<RepeatNode>(std::move(input), count_); }
   std::int64_t cardinality() const override {
     const auto once = input().cardinality();
     if (count_ == 0 || once == 0) return 0;
@@ -211,6 +214,7 @@ class ShuffleNode final : public ReorderNode<ShuffleNode> {
     return std::make_unique<ShuffleStream<Item>>(open_as<Item>(input()), static_cast<std::size_t>(options_.buffer_size),
                                                  mix(seed_.load(std::memory_order_relaxed), pass));
   }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<ShuffleNode>(std::move(input), options_, seed_.load()); }
   std::int64_t cardinality() const override { return input().cardinality(); }
   std::string describe() const override {
     return lockstep::str("Shuffle(", options_.buffer_size, options_.seed ? lockstep::str(", seed ", *options_.seed) : "",

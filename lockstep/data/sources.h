@@ -3,6 +3,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "lockstep/data/node.h"
 
@@ -21,6 +23,13 @@ NodePtr make_slices(const Element& components);
 
 // The rows of a table. `name` begins the node's description; `shape` is that of one row.
 NodePtr make_rows(std::string name, std::shared_ptr<const Table> table, StaticShape shape);
+
+// The records of TFRecord files, one after the other.
+NodePtr make_records(std::vector<std::string> files);
+
+// The same pipeline over every count-th of its files, beginning with file `index`; null when it does not read files, or not
+// in one row of operations. Throws kInvalidArgument when there are too few.
+NodePtr shard_files(const NodePtr& node, int count, int index);
 
 // `start` is called at the beginning of every pass; what it returns is called until it gives nothing.
 using Generator = std::function<std::optional<Element>()>;

@@ -32,6 +32,7 @@ class MapNode final : public UnaryNode {
   MapNode(NodePtr input, std::function<Element(const Element&)> fn) : UnaryNode(std::move(input)), fn_(std::move(fn)) {}
 
   ElementStream open() const override { return std::make_unique<MapStream>(input().open(), fn_); }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<MapNode>(std::move(input), fn_); }
   std::int64_t cardinality() const override { return input().cardinality(); }
   // TensorFlow traces the function to know the shapes. We take it that equal shapes stay equal, and that the rows of a
   // batch of fixed size stay rows; everything else is found out when elements arrive.
@@ -64,6 +65,7 @@ class FilterNode final : public UnaryNode {
   FilterNode(NodePtr input, std::function<bool(const Element&)> fn) : UnaryNode(std::move(input)), fn_(std::move(fn)) {}
 
   ElementStream open() const override { return std::make_unique<FilterStream>(input().open(), fn_); }
+  NodePtr with_input(NodePtr input) const override { return std::make_shared<FilterNode>(std::move(input), fn_); }
   std::int64_t cardinality() const override { return kUnknown; }
   StaticShape static_shape() const override {
     auto shape = input().static_shape();

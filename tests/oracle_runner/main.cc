@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/oracle_runner/case.h"
+#include "tests/oracle_runner/worker_pool.h"
 
 // oracle_test [--json]: runs every case of every *.json in LOCKSTEP_ORACLE (default: tests/oracle).
 
@@ -119,6 +120,7 @@ void print_json(const std::vector<Line>& lines) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::oracle;
+  if (argc == 2 && std::string(argv[1]) == "--worker") return serve_as_worker();  // asked for by this program itself
   const bool is_json = argc == 2 && std::string(argv[1]) == "--json";
   if (argc > 1 && !is_json) {
     std::cerr << "usage: oracle_test [--json]\n";

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "tests/oracle_runner/files.h"
 #include "tests/oracle_runner/values.h"
 
 namespace lockstep::oracle {
@@ -40,6 +41,13 @@ Dataset from_generator(const Json& parameters) {
       return Element(batches[next++]);
     };
   });
+}
+
+// The case's files were written by write_files; names are theirs.
+Dataset tf_record(const Json& parameters) {
+  std::vector<std::string> paths;
+  for (const auto& name : parameters.at("names")) paths.push_back(file_of(name.get<std::string>()));
+  return Dataset::tf_record(paths);
 }
 
 Dataset zip(const Json& parameters) {
@@ -82,6 +90,7 @@ const std::map<std::string, Source> kSources = {
     {"from_tensors", [](const Json& p) { return Dataset::from_tensors(to_element(p)); }},
     {"from_tensor_slices", [](const Json& p) { return Dataset::from_tensor_slices(to_element(p)); }},
     {"from_generator", from_generator},
+    {"tfrecord", tf_record},
     {"zip", zip},
 };
 

@@ -8,6 +8,7 @@ const std::vector<Suite> kSuites = {
     {"contexts", answer_contexts, difference_in_contexts},
     {"dataset_ops", answer_dataset_ops, difference_in_dataset_ops},
     {"losses", answer_losses},
+    {"multi_worker", answer_multi_worker, difference_in_multi_worker},
     {"rebatch", answer_rebatch, difference_in_rebatch},
     {"reduce", answer_reduce, difference_in_reduce},
     {"tf_config", answer_tf_config},

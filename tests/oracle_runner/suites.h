@@ -17,6 +17,8 @@ std::optional<Difference> difference_in_contexts(const Case& one);
 Json answer_dataset_ops(const Case& one);
 std::optional<Difference> difference_in_dataset_ops(const Case& one);
 Json answer_losses(const Case& one);
+Json answer_multi_worker(const Case& one);
+std::optional<Difference> difference_in_multi_worker(const Case& one);
 Json answer_rebatch(const Case& one);
 std::optional<Difference> difference_in_rebatch(const Case& one);
 Json answer_reduce(const Case& one);
