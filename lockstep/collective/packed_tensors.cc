@@ -99,6 +99,31 @@ std::vector<at::Tensor> from_bytes(ConstBytes bytes) {
   return tensors;
 }
 
+std::string shapes_to_text(std::span<const at::Tensor> tensors) {
+  std::string text;
+  for (const auto& tensor : tensors) {
+    text += std::to_string(static_cast<int>(tensor.scalar_type()));
+    for (const auto size : tensor.sizes()) text += "," + std::to_string(size);
+    text += ";";
+  }
+  return text;
+}
+
+std::vector<at::Tensor> empty_from_text(const std::string& text) {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t at = 0; at < text.size();) {
+    std::vector<std::int64_t> numbers;
+    for (char end = ','; end == ','; ++at) {
+      std::size_t used = 0;
+      numbers.push_back(std::stoll(text.substr(at), &used));
+      at += used;
+      end = text.at(at);
+    }
+    tensors.push_back(at::empty(at::IntArrayRef(numbers).slice(1), static_cast<c10::ScalarType>(numbers[0])));
+  }
+  return tensors;
+}
+
 std::optional<SumType> native_type(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::Float: return SumType::kFloat;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/collective/transport.h"
@@ -32,6 +33,10 @@ void unpack_flat(const at::Tensor& flat, std::span<const std::size_t> members, s
 // Any tensors with their dtypes and shapes.
 std::vector<std::byte> to_bytes(std::span<const at::Tensor> tensors);
 std::vector<at::Tensor> from_bytes(ConstBytes bytes);
+
+// Only their dtypes and shapes; and tensors like them, uninitialised, on the CPU.
+std::string shapes_to_text(std::span<const at::Tensor> tensors);
+std::vector<at::Tensor> empty_from_text(const std::string& text);
 
 // How engines know a dtype in their own sums.
 std::optional<SumType> native_type(c10::ScalarType dtype);

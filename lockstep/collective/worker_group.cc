@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -221,10 +222,46 @@ void WorkerGroup::sum_on_levels(Pack& pack) {
 std::vector<at::Tensor> WorkerGroup::all_gather(const char* what, std::span<const at::Tensor> values) {
   std::vector<at::Tensor> all;
   call(what, [&] {
-    compare(what);
-    for (const auto& message : bytes_->all_gather(to_bytes(values)))
-      for (auto& tensor : from_bytes(message)) all.push_back(tensor.to(values[0].device()));
+    if (Transport* const direct = one_level()) {
+      all = gather_directly(*direct, values, exchange_in_call(what, shapes_to_text(values)));
+    } else {
+      compare(what);
+      for (const auto& message : bytes_->all_gather(to_bytes(values)))
+        for (auto& tensor : from_bytes(message)) all.push_back(std::move(tensor));
+    }
+    for (auto& tensor : all) tensor = tensor.to(values[0].device());
   });
+  return all;
+}
+
+// The engine that all workers are on, if there is one for all.
+Transport* WorkerGroup::one_level() const {
+  if (layout().machine_count() == 1) return bytes_->machine();
+  return layout().machine_count() == layout().size() ? bytes_->network() : nullptr;
+}
+
+// Everybody knows what everybody has: tensors go from memory to memory.
+std::vector<at::Tensor> WorkerGroup::gather_directly(Transport& transport, std::span<const at::Tensor> values,
+                                                     std::span<const std::string> shapes) {
+  std::vector<std::vector<at::Tensor>> by_worker;
+  std::size_t most = 0;
+  for (int worker = 0; worker < layout().size(); ++worker) {
+    auto& tensors = by_worker.emplace_back();
+    if (worker == layout().rank) {
+      for (const auto& value : values) tensors.push_back(flat_pack({&value, 1}, std::array{std::size_t{0}}).view(value.sizes()));
+    } else {
+      tensors = empty_from_text(shapes[static_cast<std::size_t>(worker)]);
+    }
+    most = std::max(most, tensors.size());
+  }
+  for (std::size_t k = 0; k < most; ++k) {
+    std::vector<Bytes> parts;
+    for (auto& tensors : by_worker)
+      parts.push_back(k < tensors.size() ? Bytes(static_cast<std::byte*>(tensors[k].data_ptr()), tensors[k].nbytes()) : Bytes());
+    transport.all_gather(parts);
+  }
+  std::vector<at::Tensor> all;
+  for (auto& tensors : by_worker) all.insert(all.end(), tensors.begin(), tensors.end());
   return all;
 }
 
@@ -242,19 +279,22 @@ void WorkerGroup::broadcast(const char* what, std::span<at::Tensor> values) {
 }
 
 std::vector<std::string> WorkerGroup::exchange(const char* what, const std::string& mine) {
-  constexpr std::size_t kLong = 2000;
   std::vector<std::string> all;
-  call(what, [&] {
-    // 's' and the message, or 'l' for one that comes by itself.
-    all = compare(what, mine.size() < kLong ? "s" + mine : "l");
-    if (std::ranges::all_of(all, [](const std::string& one) { return one[0] == 's'; })) {
-      for (auto& one : all) one.erase(0, 1);
-      return;
-    }
-    all.clear();
-    for (const auto& part : bytes_->all_gather(std::as_bytes(std::span(mine))))
-      all.emplace_back(reinterpret_cast<const char*>(part.data()), part.size());
-  });
+  call(what, [&] { all = exchange_in_call(what, mine); });
+  return all;
+}
+
+std::vector<std::string> WorkerGroup::exchange_in_call(const char* what, const std::string& mine) {
+  constexpr std::size_t kLong = 2000;
+  // 's' and the message, or 'l' for one that comes by itself.
+  auto all = compare(what, mine.size() < kLong ? "s" + mine : "l");
+  if (std::ranges::all_of(all, [](const std::string& one) { return one[0] == 's'; })) {
+    for (auto& one : all) one.erase(0, 1);
+    return all;
+  }
+  all.clear();
+  for (const auto& part : bytes_->all_gather(std::as_bytes(std::span(mine))))
+    all.emplace_back(reinterpret_cast<const char*>(part.data()), part.size());
   return all;
 }
 

@@ -73,6 +73,10 @@ class WorkerGroup {
   void call(const std::string& text, const std::function<void()>& body);
   // Compares what all workers are about to do, and gives everybody's `extra`.
   std::vector<std::string> compare(const std::string& text, const std::string& extra = {});
+  std::vector<std::string> exchange_in_call(const char* what, const std::string& mine);
+  Transport* one_level() const;
+  std::vector<at::Tensor> gather_directly(Transport& transport, std::span<const at::Tensor> values,
+                                          std::span<const std::string> shapes);
   void sum_on_levels(Pack& pack);
   void sum_everywhere(Pack& pack, std::span<const std::string> messages, std::size_t offset);
   void throw_if_failed() const;
