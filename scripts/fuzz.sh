@@ -9,7 +9,7 @@ mkdir -p "$folder"
 
 sources=(lockstep/base/{environment,error,log}.cc
          lockstep/cluster/{address,cluster_spec,hostlist,json,roles,tf_config_cluster_resolver,cluster_resolver}.cc
-         tests/fuzz/no_devices.cc)
+         lockstep/device/no_devices.cc)
 flags=(-std=c++20 -O1 -g -I. -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
 objects=()
 for source in "${sources[@]}"; do
