@@ -12,7 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/coordination.h"
-#include "tools/lockstep/hosts.h"
+#include "lockstep/cluster/host_address.h"
 #include "tools/lockstep/log_files.h"
 #include "tools/lockstep/node.h"
 #include "tools/lockstep/signals.h"

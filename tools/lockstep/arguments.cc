@@ -25,6 +25,8 @@ struct Raw {
   double lost_seconds = std::chrono::duration<double>(kLostAfter).count();
   std::string address;
   double timeout_seconds = 5;
+  double doctor_seconds = 30;
+  std::string coordinator;
 };
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -80,6 +82,15 @@ CLI::App* add_inspect(CLI::App& app, InspectOptions& options, Raw& raw) {
   add_seconds(*inspect, "--timeout", raw.timeout_seconds, "seconds to wait for an answer");
   inspect->add_flag("--json", options.as_json, "as JSON");
   return inspect;
+}
+
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, Raw& raw) {
+  auto* doctor = app.add_subcommand(
+      "doctor", "Checks a cluster before its job: run it as the job would be run, lockstep run -n 2 lockstep doctor");
+  add_seconds(*doctor, "--timeout", raw.doctor_seconds, "seconds of each wait for the other tasks");
+  doctor->add_option("--coordinator", raw.coordinator, "HOST:PORT of the first task, where the environment does not say it");
+  doctor->add_flag("--json", options.as_json, "as JSON");
+  return doctor;
 }
 
 // Stands for the first "--" while CLI11 reads, which would take all that follows it for its own.
@@ -143,6 +154,7 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
   Raw raw;
   const auto* run = add_run(app, arguments.run, raw);
   const auto* inspect = add_inspect(app, arguments.inspect, raw);
+  const auto* doctor = add_doctor(app, arguments.doctor, raw);
   auto* agent = app.add_subcommand("agent", "Starts tasks for a launcher on another machine")->group("");
   add_seconds(*agent, "--lost-after", raw.lost_seconds, "seconds without a sign of life of the launcher");
   try {
@@ -161,6 +173,10 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
     arguments.command = Arguments::Command::kInspect;
     arguments.inspect.address = Address::parse(raw.address, "the coordinator");
     arguments.inspect.timeout = milliseconds(raw.timeout_seconds);
+  } else if (doctor->parsed()) {
+    arguments.command = Arguments::Command::kDoctor;
+    arguments.doctor.timeout = milliseconds(raw.doctor_seconds);
+    if (!raw.coordinator.empty()) arguments.doctor.coordinator = Address::parse(raw.coordinator, "--coordinator");
   } else {
     arguments.command = Arguments::Command::kAgent;
     arguments.agent_lost_after = milliseconds(raw.lost_seconds);

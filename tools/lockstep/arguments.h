@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/cluster/address.h"
+#include "tools/lockstep/doctor.h"
 #include "tools/lockstep/run.h"
 
 namespace lockstep::tool {
@@ -17,12 +18,13 @@ struct InspectOptions {
 
 // What a command line asks for.
 struct Arguments {
-  enum class Command { kHelp, kRun, kInspect, kAgent };
+  enum class Command { kHelp, kRun, kInspect, kDoctor, kAgent };
 
   Command command = Command::kHelp;
   std::string help = "";  // to be printed
   RunOptions run = {};
   InspectOptions inspect = {};
+  DoctorOptions doctor = {};
   std::chrono::milliseconds agent_lost_after = kLostAfter;
 };
 

@@ -1,8 +1,5 @@
 #include "tools/lockstep/hosts.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <set>
@@ -10,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/host_address.h"
 #include "lockstep/cluster/hostlist.h"
 
 namespace lockstep::tool {
@@ -74,7 +72,7 @@ std::vector<Host> parse_part(const std::string& part) {
   return hosts;
 }
 
-bool is_loopback(const Host& host) { return std::ranges::count(kLoopbackNames, host.name) > 0; }
+bool has_loopback_name(const Host& host) { return std::ranges::count(kLoopbackNames, host.name) > 0; }
 
 }  // namespace
 
@@ -88,9 +86,9 @@ std::vector<Host> parse_hosts(const std::string& text) {
       if (hosts.size() >= kMostHosts) throw refused(part, str("makes them more than ", kMostHosts));
       hosts.push_back(std::move(host));
     }
-  if (hosts.size() > 1 && std::ranges::any_of(hosts, is_loopback))
+  if (hosts.size() > 1 && std::ranges::any_of(hosts, has_loopback_name))
     throw Error(ErrorCode::kInvalidArgument,
-                str("--hosts: ", std::ranges::find_if(hosts, is_loopback)->name,
+                str("--hosts: ", std::ranges::find_if(hosts, has_loopback_name)->name,
                     " means another machine on each of them; write the name by which the others reach it"));
   return hosts;
 }
@@ -98,12 +96,7 @@ std::vector<Host> parse_hosts(const std::string& text) {
 bool is_this_machine(const Host& host) {
   if (host.login != host.name) return false;
   const auto own = own_host_name();
-  return is_loopback(host) || host.name == own || host.name == own.substr(0, own.find('.'));
-}
-
-std::string own_host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, HOST_NAME_MAX) == 0 && name[0] != '\0' ? name : "unknown";
+  return has_loopback_name(host) || host.name == own || host.name == own.substr(0, own.find('.'));
 }
 
 }  // namespace lockstep::tool

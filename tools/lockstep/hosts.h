@@ -20,7 +20,4 @@ std::vector<Host> parse_hosts(const std::string& text);
 // True for the machine this runs on, by its own name or a loopback name, unless another login is asked for.
 bool is_this_machine(const Host& host);
 
-// The machine's own name; "unknown" when it has none.
-std::string own_host_name();
-
 }  // namespace lockstep::tool

@@ -5,6 +5,8 @@
 #include "lockstep/cluster/coordination.h"
 #include "tools/lockstep/agent.h"
 #include "tools/lockstep/arguments.h"
+#include "tools/lockstep/coordination_options.h"
+#include "tools/lockstep/doctor.h"
 #include "tools/lockstep/inspect.h"
 #include "tools/lockstep/run.h"
 
@@ -17,9 +19,10 @@ int act(const Arguments& arguments) {
   switch (arguments.command) {
     case Arguments::Command::kHelp: std::cout << arguments.help; return 0;
     case Arguments::Command::kRun: return run_job(arguments.run);
+    case Arguments::Command::kDoctor: return run_doctor(arguments.doctor);
     case Arguments::Command::kAgent: return run_agent(arguments.agent_lost_after);
     case Arguments::Command::kInspect:
-      print_cluster(std::cout, inspect_cluster(arguments.inspect.address, arguments.inspect.timeout),
+      print_cluster(std::cout, inspect_cluster(arguments.inspect.address, arguments.inspect.timeout, tls_from_environment()),
                     arguments.inspect.as_json);
       return 0;
   }

@@ -9,6 +9,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/coordination.h"
+#include "lockstep/cluster/host_address.h"
 #include "tools/lockstep/attempt.h"
 #include "tools/lockstep/log_files.h"
 #include "tools/lockstep/rendezvous.h"
