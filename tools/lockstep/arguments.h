@@ -6,7 +6,7 @@
 
 #include "lockstep/cluster/address.h"
 #include "tools/lockstep/doctor.h"
-#include "tools/lockstep/run.h"
+#include "tools/lockstep/run_options.h"
 
 namespace lockstep::tool {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tools/lockstep/node.h"
-#include "tools/lockstep/run.h"
+#include "tools/lockstep/run_options.h"
 #include "tools/lockstep/signals.h"
 #include "tools/lockstep/task_output.h"
 

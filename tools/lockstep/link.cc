@@ -12,7 +12,11 @@
 namespace lockstep::tool {
 
 Link::Link(int input, int output, Greeting greeting, std::chrono::nanoseconds lost_after)
-    : input_(input), output_(output), lost_after_(lost_after), is_greeted_(greeting == Greeting::kSent) {
+    : input_(input),
+      output_(output),
+      lost_after_(lost_after),
+      is_greeted_(greeting == Greeting::kSent),
+      reader_(greeting == Greeting::kSent ? kMostToNode : kMostToLauncher) {
   make_nonblocking(input);
   make_nonblocking(output);
   if (greeting == Greeting::kSent) outgoing_ = kGreeting;

@@ -32,12 +32,13 @@ class Link {
   bool is_flushed() const noexcept { return outgoing_.size() == written_; }
   // What came before the greeting.
   std::string take_banner() { return std::exchange(banner_, ""); }
-  // The largest message that is taken.
-  static constexpr std::size_t kMostMessageBytes = 16 << 20;
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t kMostWaiting = 1 << 20;
+  // A launcher may be asked by anybody; what it sends itself names all tasks to each.
+  static constexpr std::size_t kMostToLauncher = 4 << 20;
+  static constexpr std::size_t kMostToNode = 1 << 30;
 
   void read_some();
   void take(std::string_view bytes);
@@ -50,7 +51,7 @@ class Link {
   bool is_greeted_;
   std::string unseen_;  // may be the beginning of the greeting
   std::string banner_;
-  MessageReader reader_{kMostMessageBytes};
+  MessageReader reader_;
   std::string outgoing_;
   std::size_t written_ = 0;  // of outgoing_
   bool is_deaf_ = false;     // the other side takes nothing any more; what it said before is still to be read
