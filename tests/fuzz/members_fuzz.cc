@@ -91,7 +91,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Bytes bytes(data, size);
   Model model;
   std::optional<lockstep::Failure> first;
-  while (!bytes.is_empty()) {
+  constexpr int kMostCalls = 64;
+  for (int calls = 0; calls < kMostCalls && !bytes.is_empty(); ++calls) {
     lockstep::fuzz::expect_typed_errors(data, 0, [&](const std::string&) { model.call(bytes); });
     model.check(first);
   }

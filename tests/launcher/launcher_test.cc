@@ -107,15 +107,15 @@ TEST(LockstepRun, PassesSignalsOn) {
   EXPECT_EQ(read_file(file), "ready\ngot it\n");
 }
 
-TEST(LockstepRun, AKilledLauncherTakesItsTasksWithIt) {
+TEST(LockstepRun, AKilledLauncherTakesItsTasksAndTheirChildrenWithIt) {
   const Scratch scratch;
-  const auto file = scratch.path("task_pid");
-  Launcher launcher({"run", "sh", "-c", str("echo $$ > ", file, "; exec sleep 1000")}, scratch.path("output"));
-  ASSERT_TRUE(comes_true([&] { return !read_file(file).empty(); }));
-  const auto task = read_file(file);
+  Launcher launcher({"run", "sh", "-c",
+                     str("sleep 1000 & echo $! > ", scratch.path("child"), "; echo $$ > ", scratch.path("task"), "; wait")},
+                    scratch.path("output"));
+  ASSERT_TRUE(comes_true([&] { return !scratch.read("task").empty(); }));
   launcher.send(SIGKILL);
   EXPECT_EQ(launcher.wait(), -1);
-  EXPECT_TRUE(comes_true([&] { return !is_alive(task); }));
+  EXPECT_TRUE(comes_true([&] { return !is_alive(scratch.read("task")) && !is_alive(scratch.read("child")); }));
 }
 
 // What nobody reads yet must not keep the launcher from its work.

@@ -99,7 +99,7 @@ bool Checkup::run() {
            [&] { join(); }) &&
       step("all tasks", "start the missing tasks, and look at their own output", [&] { exchange_facts(); });
   if (can_go_on) {
-    check_own_name();
+    step("names", "check the spelling, add the host to DNS or /etc/hosts, or use its IP address", [&] { check_own_name(); });
     connect_to_all();
     open_memory();
     if (step("all tasks", "look at the output of the task that has ended", [&] { measure_pairs(); })) {

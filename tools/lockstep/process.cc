@@ -13,6 +13,7 @@
 #include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "tools/lockstep/guard.h"
 
 namespace lockstep::tool {
 namespace {
@@ -66,11 +67,13 @@ Process::Process(const std::vector<std::string>& command, const Variables& varia
   auto environment = on_top_of_ours(variables);
   const auto argument_pointers = pointers(arguments);
   const auto variable_pointers = pointers(environment);
+  Guard::of_this_process();
   Pipe report;  // closed by a successful exec; otherwise tells its error
   const auto launcher = getpid();
   pid_ = fork();
   if (pid_ == 0) become(argument_pointers, variable_pointers, streams, report.write_end(), launcher);
   if (pid_ < 0) throw Error(ErrorCode::kUnavailable, str("cannot start a process (", errno_text(errno), ")"));
+  Guard::of_this_process().watch(pid_);
   report.close_write_end();
   int error = 0;
   const auto told = read(report.read_end(), &error, sizeof error);
@@ -79,12 +82,14 @@ Process::Process(const std::vector<std::string>& command, const Variables& varia
     return;
   }
   waitpid(pid_, nullptr, 0);
+  Guard::of_this_process().forget(pid_);
   throw Error(ErrorCode::kNotFound, str("cannot start '", command[0], "' (", errno_text(error), ")"));
 }
 
 Process::~Process() {
   send(SIGKILL);
   waitpid(pid_, nullptr, 0);  // only now: until then the number of its group is nobody else's
+  Guard::of_this_process().forget(pid_);
 }
 
 void Process::send(int signal) const noexcept { kill(-pid_, signal); }

@@ -23,8 +23,8 @@ std::string describe(const Ending& ending);
 
 using Variables = std::map<std::string, std::string>;
 
-// A started program. It leads a group of its own, so that its own children can be reached too, and is killed when this
-// process dies.
+// A started program. It leads a group of its own, so that its own children can be reached too, and the whole group is
+// killed when this process dies, in whatever way (guard.h).
 class Process {
  public:
   // What the program gets as its standard streams. The caller keeps its descriptors.

@@ -19,6 +19,8 @@ constexpr std::array<const char*, 11> kOfALogin = {"HOME", "USER", "LOGNAME", "S
                                                    "PWD",  "_",    "OLDPWD",  "SHLVL", "DISPLAY"};
 constexpr std::array<const char*, 3> kOfASession = {"SSH_", "XDG_", "DBUS_"};
 
+constexpr int kNoSuchCommand = 127;  // a shell's exit status
+
 bool belongs_to_the_login(const std::string& name) {
   return std::ranges::count(kOfALogin, name) > 0 ||
          std::ranges::any_of(kOfASession, [&](const char* prefix) { return name.starts_with(prefix); });
@@ -65,8 +67,11 @@ class SshTransport : public Transport {
     work();
     said_.finish();
     const auto& lines = said_.last_lines();
-    return str(process_.ending() ? str("ssh ended with ", describe(*process_.ending())) : str(link_.broken()),
-               lines.empty() ? "" : str(": ", lines.back()));
+    const auto& ending = process_.ending();
+    return str(
+        ending ? str("ssh ended with ", describe(*ending)) : str(link_.broken()), lines.empty() ? "" : str(": ", lines.back()),
+        ending && ending->exit_code == kNoSuchCommand ? "; install Lockstep there, or say where it is with --remote-lockstep"
+                                                      : "");
   }
 
  private:
