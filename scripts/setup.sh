@@ -7,10 +7,11 @@ set -euo pipefail
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
           nlohmann-json3-dev zlib1g-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libcli11-dev
           libgloo-dev libopenmpi-dev openmpi-bin
-          dataset-fashion-mnist clang-format python3)
+          dataset-fashion-mnist clang-format python3 openssl)
 case "${1:-}" in
   wheel) ;;
-  fuzz) packages=(clang libclang-rt-14-dev nlohmann-json3-dev make) ;;
+  fuzz) packages=(clang libclang-rt-14-dev nlohmann-json3-dev libcli11-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
+                  protobuf-compiler-grpc make) ;;
   *) packages+=(libtorch-dev) ;;
 esac
 

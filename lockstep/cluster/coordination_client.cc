@@ -15,6 +15,7 @@
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/cluster/lifeline.h"
 #include "lockstep/cluster/rpc.h"
+#include "lockstep/cluster/socket.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +30,7 @@ constexpr std::chrono::seconds kShortCall(10);    // for a call that waits for n
 constexpr std::chrono::seconds kLastWord(1);  // a coordinator that does not answer must not keep who fails
 constexpr std::chrono::seconds kOnTheWay(2);      // what a call may take beyond its wait
 constexpr std::chrono::seconds kFailurePoll(20);  // one question whether anything has failed
+constexpr std::chrono::seconds kLastLook(1);      // at why it was not reached
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -45,16 +47,38 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& address, const TlsFil
   return grpc::CreateCustomChannel(str(address), internal::channel_credentials(tls), arguments);
 }
 
-void wait_for(grpc::Channel& channel, const Address& address, const Task& task, nanoseconds timeout) {
+bool is_port_open(const Address& address) {
+  try {
+    internal::Socket::connect(address, Deadline::after(kLastLook));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Why a coordinator was not reached: only a call tells what gRPC saw.
+std::string why_not_reached(const std::shared_ptr<grpc::Channel>& channel, const Address& address) {
+  rpc::Members answer;
+  grpc::ClientContext context;
+  internal::set_deadline(context, kLastLook);
+  const auto status = rpc::Coordination::NewStub(channel)->List(&context, rpc::Nothing(), &answer);
+  return str(status.error_message(),
+             is_port_open(address)
+                 ? "). The port is open: with TLS, all tasks need a certificate of one authority that names their host "
+                   "(LOCKSTEP_TLS_CA, LOCKSTEP_TLS_CERTIFICATE, LOCKSTEP_TLS_KEY), and without it none has one"
+                 : "); is it started, and is the port open?");
+}
+
+void wait_for(const std::shared_ptr<grpc::Channel>& channel, const Address& address, const Task& task, nanoseconds timeout) {
   const auto deadline = Deadline::after(timeout);
   const auto say_at = Deadline::after(kSayAfter);
   bool has_said = false;
-  while (channel.GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY) {
+  while (channel->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY) {
     if (deadline.has_passed())
       throw Error(ErrorCode::kDeadlineExceeded,
                   str(task, " cannot reach the coordinator at ", address, " in ",
-                      std::chrono::duration<double>(timeout).count(), " s; is it started, and is the port open?"));
-    channel.WaitForStateChange(channel.GetState(true), std::chrono::system_clock::now() + kRetry);
+                      std::chrono::duration<double>(timeout).count(), " s (", why_not_reached(channel, address)));
+    channel->WaitForStateChange(channel->GetState(true), std::chrono::system_clock::now() + kRetry);
     if (!say_at.has_passed() || std::exchange(has_said, true)) continue;
     log_warning(str(task, " waits for the coordinator at ", address));
   }
@@ -105,7 +129,7 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
       coordinator(at),
       on_failure(std::move(callback)),
       channel(open_channel(at, options.tls)) {
-  wait_for(*channel, coordinator, task, options.join_timeout);
+  wait_for(channel, coordinator, task, options.join_timeout);
   stub = rpc::Coordination::NewStub(channel);
   rpc::Introduction introduction;
   internal::to_message({task, options.secret, spec.to_json(), build_name(), host_name(), getpid()}, introduction);

@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -13,10 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr char kGoodbye = 'B';
-constexpr char kMagic[] = "LOCKSTEP";
-constexpr std::size_t kMagicBytes = sizeof kMagic - 1;
-constexpr std::size_t kTicketBytes = kMagicBytes + sizeof(std::uint64_t);
+using internal::LifelineBytes;
+
 constexpr std::size_t kMostStrangers = 64;             // connections that have not shown a ticket
 constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connection
 constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
@@ -27,7 +24,7 @@ Deadline soon() { return Deadline::after(kLookAround); }
 // A good-bye that cannot be said does not matter any more.
 void say_goodbye(const internal::Socket& socket) noexcept {
   try {
-    socket.send(&kGoodbye, 1, soon());
+    socket.send(&LifelineBytes::kGoodbye, 1, soon());
   } catch (const Error&) {
   }
 }
@@ -94,19 +91,16 @@ void LifelineServer::accept_new() {
     auto socket = listener_.accept();
     if (!socket.is_open()) return;
     socket.watch_peer();
-    connections_.push_back({std::move(socket), "", 0, Deadline::after(kTimeToShow)});
+    connections_.push_back({std::move(socket), {}, 0, Deadline::after(kTimeToShow)});
   }
 }
 
 bool LifelineServer::take_ticket(Connection& connection) {
-  std::uint64_t ticket = 0;
-  std::memcpy(&ticket, connection.received.data() + kMagicBytes, sizeof ticket);
   const std::lock_guard lock(mu_);
-  const auto found = tickets_.find(ticket);
-  if (connection.received.compare(0, kMagicBytes, kMagic) != 0 || found == tickets_.end()) return false;
+  const auto found = tickets_.find(connection.received.ticket());
+  if (found == tickets_.end()) return false;
   connection.member = found->second.member;
   tickets_.erase(found);
-  connection.received.erase(0, kTicketBytes);
   return true;
 }
 
@@ -119,24 +113,27 @@ bool LifelineServer::read(Connection& connection) {
     if (connection.member != 0) events_.on_lost(connection.member, why);
     return false;
   }
-  connection.received.append(bytes, static_cast<std::size_t>(count));
-  if (connection.member == 0) {
-    if (connection.received.size() < kTicketBytes) return true;
-    if (!take_ticket(connection)) return false;  // a stranger
+  connection.received.add({bytes, static_cast<std::size_t>(count)});
+  while (true) {
+    switch (connection.received.next()) {
+      case LifelineBytes::News::kNothing: return true;
+      case LifelineBytes::News::kTicket:
+        if (!take_ticket(connection)) return false;  // a stranger
+        break;
+      case LifelineBytes::News::kGoodbye: events_.on_left(connection.member); return false;
+      case LifelineBytes::News::kGarbage:
+        if (connection.member != 0) events_.on_lost(connection.member, "it sent what it should not");
+        return false;
+    }
   }
-  if (connection.received.find(kGoodbye) == std::string::npos) return connection.received.size() < sizeof bytes;
-  events_.on_left(connection.member);
-  return false;
 }
 
 Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& deadline,
                    std::function<void(const std::string& how)> on_lost, std::function<void()> on_end)
     : socket_(internal::Socket::connect(server, deadline)) {
   socket_.watch_peer();
-  char greeting[kTicketBytes];
-  std::memcpy(greeting, kMagic, kMagicBytes);
-  std::memcpy(greeting + kMagicBytes, &ticket, sizeof ticket);
-  socket_.send(greeting, sizeof greeting, deadline);
+  const auto greeting = LifelineBytes::show(ticket);
+  socket_.send(greeting.data(), greeting.size(), deadline);
   thread_ = start_thread("lockstep:life",
                          [this, on_lost = std::move(on_lost), on_end = std::move(on_end)](const std::stop_token& stop) {
                            while (!stop.stop_requested()) {
@@ -145,7 +142,7 @@ Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& 
                              std::string why;
                              const auto count = socket_.receive(&byte, 1, why);
                              if (count < 0) continue;
-                             if (count > 0 && byte == kGoodbye) on_end();
+                             if (count > 0 && byte == LifelineBytes::kGoodbye) on_end();
                              else on_lost(count > 0 ? "it sent what it should not" : why);
                              return;
                            }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/cluster/lifeline_bytes.h"
 #include "lockstep/cluster/socket.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ class LifelineServer {
  private:
   struct Connection {
     internal::Socket socket;
-    std::string received;
+    internal::LifelineBytes received;
     std::uint64_t member = 0;  // 0: has not shown its ticket
     Deadline must_show_by;
   };

@@ -63,7 +63,7 @@ TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
   if (child == 0) {
     alarm(30);
     auto socket = internal::Socket::connect(at(server), Deadline::after(5s));
-    const auto greeting = "LOCKSTEP" + std::string(reinterpret_cast<const char*>(&ticket), sizeof ticket);
+    const auto greeting = internal::LifelineBytes::show(ticket);
     socket.send(greeting.data(), greeting.size(), Deadline::after(5s));
     if (write(ready[1], "r", 1) != 1) _exit(1);
     pause();
@@ -111,6 +111,28 @@ TEST(Lifeline, StrangersAreTurnedAway) {
   silent.clear();
   { const Lifeline line(at(server), ticket, Deadline::after(5s), ignore, ignore_end); }
   EXPECT_EQ(told.wait(), "left 1");
+}
+
+TEST(Lifeline, AMemberThatSendsGarbageIsLost) {
+  Told told;
+  LifelineServer server("127.0.0.1", told.events());
+  const auto member = internal::Socket::connect(at(server), Deadline::after(5s));
+  const auto bytes = internal::LifelineBytes::show(server.admit(5)) + std::string(100, 'x');
+  member.send(bytes.data(), bytes.size(), Deadline::after(5s));
+  EXPECT_EQ(told.wait(), "lost 5: it sent what it should not");
+}
+
+TEST(LifelineBytes, ComeInAnyPieces) {
+  using News = internal::LifelineBytes::News;
+  internal::LifelineBytes bytes;
+  const std::string all = internal::LifelineBytes::show(42) + "Bx";
+  std::vector<News> news;
+  for (const char byte : all) {
+    bytes.add({&byte, 1});
+    for (auto next = bytes.next(); next != News::kNothing; next = bytes.next()) news.push_back(next);
+  }
+  EXPECT_THAT(news, ::testing::ElementsAre(News::kTicket, News::kGoodbye));
+  EXPECT_EQ(bytes.ticket(), 42U);
 }
 
 TEST(Lifeline, ATicketServesOnce) {

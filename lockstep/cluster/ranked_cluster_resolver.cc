@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/address.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +44,16 @@ std::vector<std::string> with_leader(const std::string& leader, std::int64_t siz
   return addresses;
 }
 
+// Where worker 0 can listen. torchrun itself may hold MASTER_PORT, for a store that it serves to its workers.
+int torchrun_port(const Variables& from) {
+  constexpr int kHighestPort = 65535;
+  const bool is_held = from.all.get("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  const auto port = from.number("MASTER_PORT") + (is_held ? 1 : 0);
+  if (port <= kHighestPort) return static_cast<int>(port);
+  throw Error(ErrorCode::kInvalidArgument, str(from.source, ": MASTER_PORT is ", from.text("MASTER_PORT"),
+                                               ", and worker 0's port would be ", port, "; a port is at most ", kHighestPort));
+}
+
 // "train-3" -> {"train", 3}
 std::pair<std::string, std::int64_t> split_pod_name(const std::string& name) {
   const auto dash = name.rfind('-');
@@ -74,7 +85,7 @@ RankedClusterResolver::Ranks RankedClusterResolver::torchrun_ranks(const Environ
   const auto rank = from.number("RANK");
   const auto size = from.size("WORLD_SIZE");
   const auto host = from.text("MASTER_ADDR");
-  return {from.source, rank, with_leader(str(host, ":", from.number("MASTER_PORT")), size)};
+  return {from.source, rank, with_leader(str(Address{host, torchrun_port(from)}), size)};
 }
 
 RankedClusterResolver::Ranks RankedClusterResolver::mpi_ranks(const Environment& variables) {

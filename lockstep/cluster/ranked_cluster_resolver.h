@@ -36,7 +36,8 @@ class RankedClusterResolver : public ClusterResolver {
   ClusterSpec spec_;
 };
 
-// Programs started by torchrun, and all that set its variables: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+// Programs started by torchrun, and all that set its variables: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Where torchrun
+// holds MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE=True), worker 0 is at the port after it.
 class TorchrunClusterResolver : public RankedClusterResolver {
  public:
   explicit TorchrunClusterResolver(const Environment& variables = {}) : RankedClusterResolver(torchrun_ranks(variables)) {}

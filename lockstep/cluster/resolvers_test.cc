@@ -177,6 +177,28 @@ TEST(Torchrun, KnowsWorkerZeroAndItsOwnRank) {
       ThrowsCode(ErrorCode::kFailedPrecondition, "rank 2"));
 }
 
+TEST(Torchrun, LeavesItsPortToTorchrunsOwnStore) {
+  const auto address = [](const char* uses_store, const char* port) {
+    return TorchrunClusterResolver(Environment::of({{"RANK", "0"},
+                                                    {"WORLD_SIZE", "1"},
+                                                    {"MASTER_ADDR", "a"},
+                                                    {"MASTER_PORT", port},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", uses_store}}))
+        .master();
+  };
+  EXPECT_EQ(address("True", "29500"), "a:29501");
+  EXPECT_EQ(address("False", "29500"), "a:29500");
+  EXPECT_EQ(address("", "65535"), "a:65535");
+  EXPECT_THAT([&] { address("True", "65535"); }, ThrowsCode(ErrorCode::kInvalidArgument, "MASTER_PORT", "65536"));
+  EXPECT_THAT([&] { address("False", "70000"); }, ThrowsCode(ErrorCode::kInvalidArgument, "MASTER_PORT", "70000"));
+}
+
+TEST(Torchrun, AnIpv6HostStandsInBrackets) {
+  const TorchrunClusterResolver resolver(
+      Environment::of({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "fe80::1"}, {"MASTER_PORT", "1"}}));
+  EXPECT_EQ(resolver.master(), "[fe80::1]:1");
+}
+
 TEST(Mpi, ReadsOpenMpiAndMpich) {
   EXPECT_EQ(MpiClusterResolver(Environment::of({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}})).task_id(), 3);
   EXPECT_EQ(MpiClusterResolver(Environment::of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})).cluster_spec().num_tasks("worker"), 2);

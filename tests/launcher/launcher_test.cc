@@ -1,64 +1,28 @@
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <thread>
-
-#include "tests/support/testing.h"
+#include "tests/launcher/command.h"
 
 // The command `lockstep run`, as a user starts it.
 
 namespace lockstep {
 namespace {
 
-using namespace std::chrono_literals;
 using ::testing::AllOf;
+using testing::comes_true;
 using ::testing::HasSubstr;
+using testing::is_alive;
+using testing::Launcher;
+using testing::lockstep_command;
 using ::testing::Not;
-
-struct Result {
-  int exit_code = -1;
-  std::string output;
-};
-
-// Runs `lockstep <arguments>` in a shell; standard error goes into the output too.
-Result lockstep_command(const std::string& arguments) {
-  const auto command = str("timeout 60 ", LOCKSTEP_COMMAND, " ", arguments, " 2>&1");
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Result result;
-  char buffer[4096];
-  while (const auto count = std::fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, count);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
-
-// A file name that no other test uses.
-std::string scratch(const std::string& name) { return str(::testing::TempDir(), "lockstep_launcher_", getpid(), "_", name); }
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-bool is_alive(const std::string& pid) { return !pid.empty() && kill(std::stoi(pid), 0) == 0; }
+using testing::read_file;
+using testing::Scratch;
 
 TEST(LockstepRun, TellsEveryTaskWhoItIs) {
   // Those that train wait for the other two, which would be ended otherwise.
-  const auto file = scratch("others");
+  const Scratch scratch;
+  const auto file = scratch.path("others");
   const auto script =
       str("echo \"rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG\"; if [ -z \"$RANK\" ]; then echo x >> ", file,
           "; else until [ \"$(cat ", file, " 2>/dev/null | wc -l)\" = 2 ]; do sleep 0.05; done; fi");
   const auto result = lockstep_command(str("run -n 2 --chief --ps 1 --evaluator sh -c '", script, "'"));
-  std::filesystem::remove(file);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("[chief 0] rank 0 of 3; {\"cluster\": {\"chief\":[\"127.0.0.1:"));
   EXPECT_THAT(result.output, HasSubstr("[worker 1] rank 2 of 3; "));
@@ -68,14 +32,14 @@ TEST(LockstepRun, TellsEveryTaskWhoItIs) {
 }
 
 TEST(LockstepRun, TheFirstFailureIsShownAndTheOthersAreEnded) {
-  const auto pid_file = scratch("pid");
+  const Scratch scratch;
+  const auto pid_file = scratch.path("pid");
   const auto result = lockstep_command(str("run -n 2 sh -c 'if [ $RANK = 0 ]; then echo $$ > ", pid_file,
                                            "; exec sleep 1000; fi; while [ ! -s ", pid_file,
                                            " ]; do sleep 0.05; done; echo the reason; exit 7'"));
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.output, AllOf(HasSubstr("worker 1 failed first: exit code 7"), HasSubstr("    the reason")));
   EXPECT_FALSE(is_alive(read_file(pid_file)));
-  std::filesystem::remove(pid_file);
 }
 
 TEST(LockstepRun, ATaskThatNeverStopsWritingHidesNobody) {
@@ -107,13 +71,13 @@ TEST(LockstepRun, StartsAgainAsOftenAsAllowed) {
 }
 
 TEST(LockstepRun, WritesAFileForEachTaskAndAttempt) {
-  const auto folder = scratch("logs");
+  const Scratch scratch;
+  const auto folder = scratch.path("logs");
   lockstep_command(str("run --max-restarts 1 --log-dir ", folder, "/new sh -c 'echo try $TORCHELASTIC_RESTART_COUNT; exit 1'"));
   EXPECT_EQ(read_file(folder + "/new/worker_0.attempt_0.log"), "try 0\n");
   EXPECT_EQ(read_file(folder + "/new/worker_0.attempt_1.log"), "try 1\n");
   lockstep_command(str("run -n 2 --log-dir ", folder, " sh -c 'echo I am $RANK'"));
   EXPECT_EQ(read_file(folder + "/worker_1.attempt_0.log"), "I am 1\n");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(LockstepRun, ParameterServersEndWithTheTraining) {
@@ -130,46 +94,42 @@ TEST(LockstepRun, ATaskThatDoesNotEndIsKilledAfterTheGrace) {
   EXPECT_THAT(result.output, HasSubstr("worker 1 failed first"));
 }
 
-// Starts the launcher by itself and gives its process id.
-pid_t start_launcher(const std::string& script) {
-  const auto launcher = fork();
-  if (launcher != 0) return launcher;
-  std::freopen("/dev/null", "w", stdout);
-  std::freopen("/dev/null", "w", stderr);
-  execl(LOCKSTEP_COMMAND, "lockstep", "run", "-n", "1", "sh", "-c", script.c_str(), static_cast<char*>(nullptr));
-  _exit(127);
-}
-
-bool comes_true(const std::function<bool()>& condition) {
-  for (int round = 0; round < 400; ++round) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(25ms);
-  }
-  return false;
-}
-
 TEST(LockstepRun, PassesSignalsOn) {
-  const auto file = scratch("trapped");
-  const auto launcher = start_launcher(
-      str("trap 'echo got it >> ", file, "; exit 0' INT; echo ready > ", file, "; while :; do sleep 0.05; done"));
+  const Scratch scratch;
+  const auto file = scratch.path("trapped");
+  Launcher launcher(
+      {"run", "sh", "-c",
+       str("trap 'echo got it >> ", file, "; exit 0' INT; echo ready > ", file, "; while :; do sleep 0.05; done")},
+      scratch.path("output"));
   ASSERT_TRUE(comes_true([&] { return read_file(file) == "ready\n"; }));
-  kill(launcher, SIGINT);
-  int status = 0;
-  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
-  EXPECT_EQ(WEXITSTATUS(status), 1);
+  launcher.send(SIGINT);
+  EXPECT_EQ(launcher.wait(), 1);
   EXPECT_EQ(read_file(file), "ready\ngot it\n");
-  std::filesystem::remove(file);
 }
 
-TEST(LockstepRun, AKilledLauncherTakesItsTasksWithIt) {
-  const auto file = scratch("task_pid");
-  const auto launcher = start_launcher(str("echo $$ > ", file, "; exec sleep 1000"));
-  ASSERT_TRUE(comes_true([&] { return !read_file(file).empty(); }));
-  const auto task = read_file(file);
-  kill(launcher, SIGKILL);
-  waitpid(launcher, nullptr, 0);
-  EXPECT_TRUE(comes_true([&] { return !is_alive(task); }));
-  std::filesystem::remove(file);
+TEST(LockstepRun, AKilledLauncherTakesItsTasksAndTheirChildrenWithIt) {
+  const Scratch scratch;
+  Launcher launcher({"run", "sh", "-c",
+                     str("sleep 1000 & echo $! > ", scratch.path("child"), "; echo $$ > ", scratch.path("task"), "; wait")},
+                    scratch.path("output"));
+  ASSERT_TRUE(comes_true([&] { return !scratch.read("task").empty(); }));
+  launcher.send(SIGKILL);
+  EXPECT_EQ(launcher.wait(), -1);
+  EXPECT_TRUE(comes_true([&] { return !is_alive(scratch.read("task")) && !is_alive(scratch.read("child")); }));
+}
+
+// What nobody reads yet must not keep the launcher from its work.
+TEST(LockstepRun, TasksAreEndedThoughNobodyReadsTheOutput) {
+  const Scratch scratch;
+  const auto reader = scratch.script("reader", R"(i=0
+until [ -s $1 ] && ! grep -q '^State:.[^Z]' /proc/$(cat $1)/status 2>/dev/null; do i=$((i + 1)); [ $i = 400 ] && break; sleep 0.05; done
+[ $i = 400 ] && echo still there || echo ended
+cat > /dev/null
+)");
+  const auto result = lockstep_command(
+      str("run -n 2 sh -c '[ $RANK = 0 ] && echo $$ > ", scratch.path("pid"), " && exec yes; until [ -s ", scratch.path("pid"),
+          " ]; do sleep 0.05; done; sleep 0.2; exit 5' 2> /dev/null | ", reader, " ", scratch.path("pid")));
+  EXPECT_EQ(result.output, "ended\n");
 }
 
 TEST(LockstepRun, WrongUseIsNamed) {
@@ -192,13 +152,6 @@ TEST(LockstepRun, WrongUseIsNamed) {
   expect("run ./no_such_program", 1, "cannot start './no_such_program'");
   expect("run --help", 0, "--max-restarts");
   expect("inspect nowhere", 2, "no port");
-}
-
-TEST(LockstepRun, SeveralNodesGetTorchrunsVariables) {
-  const auto result = lockstep_command(
-      "run -n 2 --nnodes 3 --node-rank 1 --rdzv 10.0.0.1:2222 sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT "
-      "${TF_CONFIG:-no TF_CONFIG}'");
-  EXPECT_THAT(result.output, HasSubstr("[worker 3] 3/6 10.0.0.1:2222 no TF_CONFIG"));
 }
 
 }  // namespace

@@ -1,83 +1,142 @@
 #include "tools/lockstep/plan.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/address.h"
 
 namespace lockstep::tool {
 namespace {
 
-// The tasks of a job on one node, those that train first.
-std::vector<Task> tasks_of(const JobShape& shape) {
-  std::vector<Task> tasks;
-  if (shape.has_chief) tasks.push_back({"chief", 0});
-  for (int k = 0; k < shape.workers; ++k) tasks.push_back({"worker", k});
-  for (int k = 0; k < shape.ps; ++k) tasks.push_back({"ps", k});
-  if (shape.has_evaluator) tasks.push_back({"evaluator", 0});
-  return tasks;
-}
+constexpr std::array<const char*, 14> kVariables = {"TF_CONFIG",
+                                                    "LOCKSTEP_JOB_SECRET",
+                                                    "LOCAL_RANK",
+                                                    "LOCAL_WORLD_SIZE",
+                                                    "RANK",
+                                                    "WORLD_SIZE",
+                                                    "GROUP_RANK",
+                                                    "MASTER_ADDR",
+                                                    "GROUP_WORLD_SIZE",
+                                                    "MASTER_PORT",
+                                                    "TORCHELASTIC_RESTART_COUNT",
+                                                    "TORCHELASTIC_MAX_RESTARTS",
+                                                    "TORCHELASTIC_RUN_ID",
+                                                    "TORCHELASTIC_USE_AGENT_STORE"};
 
-ClusterSpec spec_of(const std::vector<Task>& tasks, const std::vector<int>& ports) {
+using Places = std::vector<std::vector<Task>>;
+
+// Where every task listens.
+ClusterSpec spec_of(const JobShape& shape, const Places& places, const std::vector<std::vector<int>>& ports,
+                    std::optional<int> master_port) {
+  std::map<Task, std::string> addresses;
+  const Task first{shape.has_chief ? "chief" : "worker", 0};
+  for (std::size_t node = 0; node < places.size(); ++node)
+    for (std::size_t k = 0; k < places[node].size(); ++k) {
+      const auto& task = places[node][k];
+      const int port = task == first ? master_port.value_or(ports[node][k]) : ports[node][k];
+      addresses[task] = str(Address{shape.nodes[node].address, port});
+    }
   ClusterSpec spec;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    auto addresses = spec.has_job(tasks[i].type) ? spec.tasks(tasks[i].type) : ClusterSpec::Tasks();
-    addresses.emplace(tasks[i].index, str("127.0.0.1:", ports[i]));
-    spec.set_job(tasks[i].type, std::move(addresses));
+  for (const char* job : {"chief", "worker", "ps", "evaluator"}) {
+    ClusterSpec::Tasks tasks;
+    for (const auto& [task, address] : addresses)
+      if (task.type == job) tasks.emplace(task.index, address);
+    if (!tasks.empty()) spec.set_job(job, std::move(tasks));
   }
   return spec;
 }
 
-std::string tf_config(const ClusterSpec& spec, const Task& task) {
-  return str(R"({"cluster": )", spec.to_json(), R"(, "task": {"type": ")", task.type, R"(", "index": )", task.index, "}}");
+std::string tf_config(const std::string& cluster, const Task& task) {
+  return str(R"({"cluster": )", cluster, R"(, "task": {"type": ")", task.type, R"(", "index": )", task.index, "}}");
 }
+
+// torchrun's variables of one that trains.
+struct Ranks {
+  std::int64_t rank;
+  std::int64_t world;
+  std::int64_t local_rank;
+  std::int64_t local_world;
+  std::size_t node;
+  std::size_t nodes;
+};
+
+void add_ranks(const Ranks& ranks, const Address& master, Variables& variables) {
+  variables["RANK"] = str(ranks.rank);
+  variables["WORLD_SIZE"] = str(ranks.world);
+  variables["LOCAL_RANK"] = str(ranks.local_rank);
+  variables["LOCAL_WORLD_SIZE"] = str(ranks.local_world);
+  variables["GROUP_RANK"] = str(ranks.node);
+  variables["GROUP_WORLD_SIZE"] = str(ranks.nodes);
+  variables["MASTER_ADDR"] = master.host;
+  variables["MASTER_PORT"] = str(master.port);
+}
+
+Variables common_variables(const PlanOptions& options) {
+  return {{"LOCKSTEP_JOB_SECRET", options.secret},
+          {"TORCHELASTIC_RESTART_COUNT", str(options.attempt)},
+          {"TORCHELASTIC_MAX_RESTARTS", str(options.max_restarts)},
+          {"TORCHELASTIC_RUN_ID", options.run_id},
+          {"TORCHELASTIC_USE_AGENT_STORE", "False"}};  // MASTER_PORT is the first task's own
+}
+
+}  // namespace
 
 bool is_training(const Task& task) { return task.type == "chief" || task.type == "worker"; }
 
-}  // namespace
+bool is_planned_variable(const std::string& name) { return std::ranges::count(kVariables, name) > 0; }
 
 void validate(const JobShape& shape) {
   const auto require = [](bool condition, const std::string& message) {
     if (!condition) throw Error(ErrorCode::kInvalidArgument, message);
   };
-  constexpr int kMostTasks = 1024;
-  require(shape.workers >= 0 && shape.ps >= 0, "the numbers of tasks must not be negative");
-  require(shape.workers + (shape.has_chief ? 1 : 0) >= 1, "there must be at least one worker, or a chief");
-  require(shape.workers + shape.ps <= kMostTasks, str("at most ", kMostTasks, " tasks can be started on one machine"));
-  require(shape.nodes >= 1, str("--nnodes is ", shape.nodes, "; it must be at least 1"));
-  require(shape.node_rank >= 0 && shape.node_rank < shape.nodes,
-          str("--node-rank is ", shape.node_rank, " of ", shape.nodes, " nodes; ranks count from 0"));
-  require(shape.nodes == 1 || !shape.rendezvous.host.empty(),
-          "several nodes need --rdzv HOST:PORT, where worker 0 (on node 0) listens; give all nodes the same");
-  require(shape.nodes == 1 || (!shape.has_chief && shape.ps == 0 && !shape.has_evaluator),
-          "--chief, --ps and --evaluator need one node, where all addresses are known; for several give TF_CONFIG");
+  constexpr std::int64_t kMostTasks = 4096;  // TF_CONFIG, which names them all, must fit into an environment variable
+  constexpr int kMostOnOneNode = 1024;
+  std::int64_t workers = 0;
+  require(shape.ps >= 0, "the numbers of tasks must not be negative");
+  for (const auto& node : shape.nodes) {
+    require(node.workers >= 0, "the numbers of tasks must not be negative");
+    require(node.workers <= kMostOnOneNode, str("at most ", kMostOnOneNode, " workers can be started on one machine"));
+    workers += node.workers;
+  }
+  require(workers + (shape.has_chief ? 1 : 0) >= 1, "there must be at least one worker, or a chief");
+  require(workers + shape.ps <= kMostTasks,
+          str("there are ", workers + shape.ps, " tasks; at most ", kMostTasks, " are possible"));
 }
 
-std::size_t ports_needed(const JobShape& shape) { return tasks_of(shape).size(); }
+std::vector<std::vector<Task>> place_tasks(const JobShape& shape) {
+  const auto nodes = shape.nodes.size();
+  Places places(nodes);
+  std::int64_t worker = 0;
+  if (shape.has_chief) places[0].push_back({"chief", 0});
+  for (std::size_t node = 0; node < nodes; ++node)
+    for (int k = 0; k < shape.nodes[node].workers; ++k) places[node].push_back({"worker", worker++});
+  for (int k = 0; k < shape.ps; ++k) places[static_cast<std::size_t>(k) % nodes].push_back({"ps", k});
+  if (shape.has_evaluator) places[nodes - 1].push_back({"evaluator", 0});
+  return places;
+}
 
-std::vector<PlannedTask> plan_tasks(const JobShape& shape, const std::vector<int>& ports, const std::string& secret,
-                                    int attempt, int max_restarts) {
-  const auto tasks = tasks_of(shape);
-  const bool is_one_node = shape.nodes == 1;
-  const auto spec = is_one_node ? spec_of(tasks, ports) : ClusterSpec();
-  const int local = shape.workers + (shape.has_chief ? 1 : 0);
-  const auto master = is_one_node ? Address{"127.0.0.1", ports[0]} : shape.rendezvous;
-  std::vector<PlannedTask> planned;
-  for (const auto& task : tasks) {
-    std::map<std::string, std::string> variables = {{"LOCKSTEP_JOB_SECRET", secret},
-                                                    {"TORCHELASTIC_RESTART_COUNT", str(attempt)},
-                                                    {"TORCHELASTIC_MAX_RESTARTS", str(max_restarts)}};
-    if (is_one_node) variables["TF_CONFIG"] = tf_config(spec, task);
-    if (is_training(task)) {
-      const auto local_rank = task.type == "chief" ? 0 : task.index + (shape.has_chief ? 1 : 0);
-      variables["LOCAL_RANK"] = str(local_rank);
-      variables["LOCAL_WORLD_SIZE"] = str(local);
-      variables["RANK"] = str(shape.node_rank * local + local_rank);
-      variables["WORLD_SIZE"] = str(shape.nodes * local);
-      variables["GROUP_RANK"] = str(shape.node_rank);
-      variables["MASTER_ADDR"] = master.host;
-      variables["MASTER_PORT"] = str(master.port);
+std::vector<std::vector<PlannedTask>> plan_tasks(const JobShape& shape, const std::vector<std::vector<int>>& ports,
+                                                 const PlanOptions& options) {
+  const auto places = place_tasks(shape);
+  const auto spec = spec_of(shape, places, ports, options.master_port);
+  const auto cluster = spec.to_json();
+  const auto master = Address::parse(spec.task_address(shape.has_chief ? "chief" : "worker", 0), "the first task");
+  std::int64_t world = 0;
+  for (const auto& tasks : places) world += std::ranges::count_if(tasks, is_training);
+  std::int64_t rank = 0;
+  std::vector<std::vector<PlannedTask>> planned(places.size());
+  for (std::size_t node = 0; node < places.size(); ++node) {
+    const auto local = std::ranges::count_if(places[node], is_training);
+    std::int64_t local_rank = 0;
+    for (const auto& task : places[node]) {
+      auto variables = common_variables(options);
+      variables["TF_CONFIG"] = tf_config(cluster, task);
+      if (is_training(task)) add_ranks({rank++, world, local_rank++, local, node, places.size()}, master, variables);
+      planned[node].push_back({task, std::move(variables)});
     }
-    const auto number = is_one_node ? task.index : shape.node_rank * local + task.index;
-    planned.push_back({{task.type, number}, std::move(variables)});
   }
   return planned;
 }

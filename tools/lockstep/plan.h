@@ -1,42 +1,57 @@
 #pragma once
 
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/cluster_spec.h"
+#include "tools/lockstep/process.h"
 
 namespace lockstep::tool {
 
-// What a job is made of, as the command line says it.
-struct JobShape {
+// One machine's part of a job.
+struct NodeShape {
+  std::string address = "127.0.0.1";  // where the other machines reach it
   int workers = 1;
+};
+
+// What a job is made of. The chief is on the first node, the evaluator on the last, parameter servers go round.
+struct JobShape {
+  std::vector<NodeShape> nodes = {{}};
   bool has_chief = false;
   int ps = 0;
   bool has_evaluator = false;
-
-  // Several nodes: `workers` are this node's, and every node has as many.
-  int nodes = 1;
-  int node_rank = 0;
-  Address rendezvous = {};  // of worker 0; needed for several nodes
 };
-
-// One process to start on this machine.
-struct PlannedTask {
-  Task task;
-  std::map<std::string, std::string> environment;
-};
-
-// Every task of this node with the variables that tell it who it is: TF_CONFIG (where all addresses are known: on one
-// node) and torchrun's. `ports` has one free port for each task of a job on one node.
-std::vector<PlannedTask> plan_tasks(const JobShape& shape, const std::vector<int>& ports, const std::string& secret,
-                                    int attempt, int max_restarts);
-
-// How many ports plan_tasks needs.
-std::size_t ports_needed(const JobShape& shape);
 
 // Throws kInvalidArgument naming what does not fit together.
 void validate(const JobShape& shape);
+
+// The tasks of each node, those that train first.
+std::vector<std::vector<Task>> place_tasks(const JobShape& shape);
+
+// One process to start.
+struct PlannedTask {
+  Task task;
+  Variables environment = {};
+};
+
+struct PlanOptions {
+  std::string secret = "";
+  int attempt = 0;
+  int max_restarts = 0;
+  std::string run_id = "";
+  std::optional<int> master_port = std::nullopt;  // of the first task that trains
+};
+
+// The tasks of each node with the variables that tell each who it is: TF_CONFIG, and torchrun's for those that train.
+// `ports` has one free port for each task, as place_tasks has them.
+std::vector<std::vector<PlannedTask>> plan_tasks(const JobShape& shape, const std::vector<std::vector<int>>& ports,
+                                                 const PlanOptions& options);
+
+// True for the variables that plan_tasks sets.
+bool is_planned_variable(const std::string& name);
+
+// True for the tasks whose end is the job's.
+bool is_training(const Task& task);
 
 }  // namespace lockstep::tool

@@ -1,6 +1,6 @@
 #include "lockstep/device/devices.h"
 
-// The fuzz targets are built without LibTorch, which counts the devices.
+// In place of devices.cc in programs without LibTorch, which counts the devices: the command `lockstep`, the fuzz targets.
 
 namespace lockstep {
 

@@ -1,0 +1,172 @@
+#include "tools/lockstep/attempt.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "tools/lockstep/log_files.h"
+
+namespace lockstep::tool {
+namespace {
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) / 1000;
+}
+
+std::string current_folder() {
+  std::error_code error;
+  return std::filesystem::current_path(error).string();
+}
+
+}  // namespace
+
+Attempt::Attempt(Job& job, int number) : job_(job), number_(number) {}
+
+Outcome Attempt::run() {
+  if (!prepare()) return Outcome::kInterrupted;
+  start();
+  while (!std::ranges::all_of(entries_, [](const Entry& entry) { return entry.report.has_value(); })) {
+    wait_for_news();
+    for (const int signal : job_.signals.take()) interrupt(signal);
+    work();
+    note_failures();
+    if (!end_began_ && is_training_over()) begin_end(SIGTERM);
+    if (end_began_ && !was_killed_ && Clock::now() - *end_began_ > job_.options.grace) {
+      was_killed_ = true;
+      send(SIGKILL);
+    }
+  }
+  job_.printer.finish();
+  return was_interrupted_ ? Outcome::kInterrupted : failed_ ? Outcome::kFailed : Outcome::kGood;
+}
+
+bool Attempt::prepare() {
+  const auto places = place_tasks(job_.shape);
+  for (std::size_t node = 0; node < places.size(); ++node) job_.nodes[node]->prepare(places[node].size());
+  const auto deadline = Deadline::after(job_.options.join_timeout);
+  const auto say_at = Deadline::after(std::chrono::seconds(5));
+  bool has_said = false;
+  const auto is_ready = [](const auto& node) { return node->ports().has_value(); };
+  while (true) {
+    const auto waited_for = std::ranges::find_if_not(job_.nodes, is_ready);
+    if (waited_for == job_.nodes.end()) return true;
+    if (deadline.has_passed())
+      throw Error(ErrorCode::kDeadlineExceeded,
+                  str((*waited_for)->name(), " has not answered in ", seconds(job_.options.join_timeout), " s"));
+    if (say_at.has_passed() && !std::exchange(has_said, true)) say(job_.printer, str("waits for ", (*waited_for)->name()));
+    wait_for_news();
+    if (!job_.signals.take().empty()) return false;
+    work();
+  }
+}
+
+void Attempt::start() {
+  std::vector<std::vector<int>> ports;
+  for (const auto& node : job_.nodes) ports.push_back(*node->ports());
+  auto planned = plan_tasks(job_.shape, ports,
+                            {.secret = job_.secret,
+                             .attempt = number_,
+                             .max_restarts = job_.options.max_restarts,
+                             .run_id = job_.options.run_id,
+                             .master_port = job_.options.master_port});
+  begin_ = Clock::now();
+  const bool is_alone = job_.nodes.size() == 1;
+  for (std::size_t node = 0; node < planned.size(); ++node)
+    for (const auto& one : planned[node])
+      entries_.push_back(
+          {one.task, node,
+           std::make_unique<TaskOutput>(job_.printer, str(one.task), log_file(job_.options.log_dir, one.task, number_)),
+           std::nullopt});
+  std::size_t first = 0;
+  for (std::size_t node = 0; node < planned.size(); ++node) {
+    const auto count = planned[node].size();
+    Work work{std::move(planned[node]), job_.options.command, current_folder(), {}, number_, job_.options.grace};
+    if (!is_alone) work.variables = carried_variables();
+    job_.nodes[node]->start(
+        work, {[this, first](std::size_t task, std::string_view bytes) { entries_[first + task].output->take(bytes); },
+               [this, first](const Report& report) {
+                 entries_[first + report.task].report = report;
+                 news_.push_back(first + report.task);
+               }});
+    first += count;
+  }
+}
+
+void Attempt::wait_for_news() const {
+  constexpr int kMilliseconds = 100;
+  std::vector<pollfd> watched = {{job_.signals.descriptor(), POLLIN, 0}};
+  const bool wants_output = !job_.printer.is_full();
+  for (const auto& node : job_.nodes) node->watch(watched, wants_output);
+  if (!job_.printer.is_empty()) watched.push_back({STDOUT_FILENO, POLLOUT, 0});
+  poll(watched.data(), watched.size(), kMilliseconds);
+}
+
+void Attempt::work() {
+  for (const auto& node : job_.nodes) node->work(!job_.printer.is_full());
+  job_.printer.work();
+}
+
+// Of several that ended since the last look, one that was killed is the cause and those that threw are the consequence.
+void Attempt::note_failures() {
+  std::optional<std::size_t> bad;
+  for (const auto task : std::exchange(news_, {})) {
+    entries_[task].output->finish();
+    const auto& ending = entries_[task].report->ending;
+    if (!ending.is_good() && (!bad || ending.signal != 0 || !ending.lost.empty())) bad = task;
+  }
+  if (!bad || failed_ || end_began_) return;
+  failed_ = bad;
+  failed_after_ = Clock::now() - begin_;
+  begin_end(SIGTERM);
+}
+
+bool Attempt::is_training_over() const {
+  return std::ranges::all_of(entries_, [](const Entry& entry) { return entry.report || !is_training(entry.task); });
+}
+
+void Attempt::interrupt(int signal) {
+  if (was_interrupted_) {
+    was_killed_ = true;
+    return send(SIGKILL);
+  }
+  was_interrupted_ = true;
+  say(job_.printer, str("passes ", strsignal(signal), " on to all tasks"));
+  begin_end(signal);
+}
+
+void Attempt::begin_end(int signal) {
+  if (!end_began_) end_began_ = Clock::now();
+  send(signal);
+}
+
+void Attempt::send(int signal) {
+  for (const auto& node : job_.nodes) node->send(signal);
+}
+
+std::string Attempt::failure() const {
+  if (!failed_) return "";
+  const auto& entry = entries_[*failed_];
+  const auto where = job_.nodes.size() > 1 ? str(" on ", job_.nodes[entry.node]->name()) : "";
+  return str(entry.task, where, " failed first: ", describe(entry.report->ending), ", ", seconds(failed_after_),
+             " s after the start");
+}
+
+void Attempt::show_failure() const {
+  if (!failed_) return;
+  const auto& entry = entries_[*failed_];
+  const auto& shown_here = entry.output->last_lines();
+  auto lines = entry.report->last_lines;
+  lines.insert(lines.end(), shown_here.begin(), shown_here.end());
+  say(job_.printer, str(failure(), lines.empty() ? "; it wrote nothing" : "; its last lines:"));
+  for (const auto& line : lines) std::fprintf(stderr, "    %s\n", line.c_str());
+}
+
+}  // namespace lockstep::tool

@@ -1,0 +1,52 @@
+#include "tools/lockstep/task_output.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/base/errno_text.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::tool {
+namespace {
+
+constexpr std::size_t kKeptLines = 20;
+constexpr std::size_t kLongestLine = 64 << 10;
+
+std::FILE* open_log(const std::string& path) {
+  if (path.empty()) return nullptr;
+  if (std::FILE* file = std::fopen(path.c_str(), "we")) return file;
+  throw Error(ErrorCode::kFailedPrecondition, str("cannot write the log file '", path, "' (", errno_text(errno), ")"));
+}
+
+}  // namespace
+
+TaskOutput::TaskOutput(Printer& printer, const std::string& name, const std::string& log_file)
+    : printer_(printer), prefix_(str("[", name, "] ")), log_(open_log(log_file), std::fclose) {}
+
+void TaskOutput::take(std::string_view bytes) {
+  if (log_) std::fwrite(bytes.data(), 1, bytes.size(), log_.get());
+  for (const char c : bytes) {
+    if (c == '\n' && was_return_) printer_.print("\n");  // the line has ended already
+    else if (c == '\n' || c == '\r') finish_line(c);
+    else line_ += c;
+    was_return_ = c == '\r';
+    if (line_.size() >= kLongestLine) finish_line('\n');
+  }
+  if (log_) std::fflush(log_.get());
+}
+
+void TaskOutput::finish() {
+  if (!line_.empty()) finish_line('\n');
+}
+
+// A carriage return ends a line too, so that progress bars of several tasks do not run into each other.
+void TaskOutput::finish_line(char end) {
+  if (line_.empty() && end == '\r') return;
+  printer_.print(str(prefix_, line_, end));
+  last_lines_.push_back(std::move(line_));
+  line_.clear();
+  if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
+}
+
+}  // namespace lockstep::tool
