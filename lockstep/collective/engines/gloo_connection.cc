@@ -177,6 +177,7 @@ tcp::attr address_of(const std::string& host) {
 }  // namespace
 
 std::shared_ptr<gloo::Context> connect_gloo(const EngineSetup& setup, Watch& watch) {
+  require(setup.put && setup.get, "gloo: the setup has no store; give put and get, by which the ranks find each other");
   const auto deadline = Deadline::after(setup.timeout);
   const NoSigpipe no_sigpipe;  // for Gloo's thread too
   try {
