@@ -42,7 +42,7 @@ struct Known {
 const std::map<std::string, Known>& known_engines() {
   // LibTorch may export a Gloo of its own, of another age, which must not take the place of the plugin's. MPI has no such
   // double, and must not be kept apart: it writes `environ`, whose place depends on the program.
-#if defined(__SANITIZE_ADDRESS__)  // which refuses to keep apart
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // which refuse to keep libraries apart
   constexpr int kApart = 0;
 #else
   constexpr int kApart = RTLD_DEEPBIND;

@@ -87,16 +87,16 @@ class GlooProcesses : public ::testing::TestWithParam<std::string> {
     peer_ = 0;
   }
 
-  // What the calls end with when, after a while, `happening` does something to the peer; and how long after that.
-  std::optional<ErrorCode> end_by(const std::function<void()>& happening) {
-    std::atomic<Clock::time_point> happened = Clock::now();
+  // What the calls end with, and that they do in time, when `happening` begins after they were under way for `delay`.
+  std::optional<ErrorCode> end_by(std::chrono::milliseconds delay, const std::function<void()>& happening) {
+    std::atomic<Clock::time_point> begun = Clock::time_point::max();
     std::jthread other([&] {
-      std::this_thread::sleep_for(300ms);
-      happened = Clock::now();
+      std::this_thread::sleep_for(delay);
+      begun = Clock::now();
       happening();
     });
     const auto code = testing::code_of([&] { call_for_ever(*engine_, GetParam() == "sum"); });
-    EXPECT_LT(Clock::now() - happened.load(), 1s);
+    EXPECT_LT(Clock::now(), begun.load() + 1s);
     return code;
   }
 
@@ -106,17 +106,17 @@ class GlooProcesses : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(GlooProcesses, APeerThatIsKilledInTheMiddleOfAMessageIsNoticed) {
-  EXPECT_EQ(end_by([&] { end_peer(); }), ErrorCode::kUnavailable);
+  EXPECT_EQ(end_by(300ms, [&] { end_peer(); }), ErrorCode::kUnavailable);
   EXPECT_EQ(testing::code_of([&] { engine_->barrier(); }), ErrorCode::kUnavailable);
 }
 
 TEST_P(GlooProcesses, AbortEndsACallWhosePeerStopsInTheMiddleOfAMessage) {
-  EXPECT_EQ(end_by([&] {
-              kill(peer_, SIGSTOP);
-              std::this_thread::sleep_for(200ms);
-              engine_->abort(Error(ErrorCode::kDeadlineExceeded, "it took too long"));
-            }),
-            ErrorCode::kDeadlineExceeded);
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(300ms);
+    kill(peer_, SIGSTOP);
+  });
+  const Error why(ErrorCode::kDeadlineExceeded, "it took too long");
+  EXPECT_EQ(end_by(500ms, [&] { engine_->abort(why); }), ErrorCode::kDeadlineExceeded);
 }
 
 INSTANTIATE_TEST_SUITE_P(, GlooProcesses, ::testing::Values("exchange", "sum"), [](const auto& info) { return info.param; });

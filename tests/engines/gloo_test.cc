@@ -185,6 +185,10 @@ TEST_F(Gloo, AHostWithoutAddressIsAnError) {
   EXPECT_THAT([&] { make_engine("gloo", lost); }, ThrowsCode(ErrorCode::kUnavailable, "203.0.113.7"));
 }
 
+TEST_F(Gloo, ASetupWithoutStoreIsAnError) {
+  EXPECT_THAT([] { make_engine("gloo", {}); }, ThrowsCode(ErrorCode::kInvalidArgument, "no store"));
+}
+
 TEST_F(Gloo, WhatTheStoreThrowsComesThrough) {
   auto alone = setup(1, 2);
   alone.get = [this](const std::string& key) { return store_.get(key, 50ms); };

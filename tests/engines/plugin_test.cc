@@ -49,7 +49,7 @@ TEST(EnginePlugin, TheFolderCanBeGiven) {
 }
 
 TEST(EnginePlugin, EnginesOfThisBuildAreThere) {
-  for (const char* engine : {LOCKSTEP_BUILT_ENGINES}) {
+  for (const std::string& engine : std::vector<std::string>{LOCKSTEP_BUILT_ENGINES}) {
     std::string why;
     EXPECT_TRUE(has_engine(engine, &why)) << why;
     EXPECT_EQ(why, "");

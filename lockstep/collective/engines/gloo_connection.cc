@@ -8,6 +8,7 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/on_exit.h"
@@ -149,9 +150,9 @@ class JobStore final : public gloo::rendezvous::Store {
   const EngineSetup& setup_;
 };
 
-// The address of `host` in digits: Gloo does not survive a name that nobody knows. All ranks must take the same kind of
-// address, so where a name has both it is the older kind.
-std::string numeric(const std::string& host) {
+// Where to listen. Not by Gloo, which does not survive a name that nobody knows. All ranks must take the same kind of
+// address, so where a host has both it is the older kind.
+tcp::attr address_of(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -163,20 +164,25 @@ std::string numeric(const std::string& host) {
   const addrinfo* best = found;
   for (const addrinfo* at = found; at != nullptr && best->ai_family != AF_INET; at = at->ai_next)
     if (at->ai_family == AF_INET) best = at;
-  char text[NI_MAXHOST] = "";
-  getnameinfo(best->ai_addr, best->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  return text;
+  tcp::attr address(host.c_str());
+  address.ai_family = best->ai_family;
+  address.ai_socktype = best->ai_socktype;
+  address.ai_protocol = best->ai_protocol;
+  address.ai_addrlen = static_cast<int>(best->ai_addrlen);
+  std::memset(&address.ai_addr, 0, sizeof address.ai_addr);
+  std::memcpy(&address.ai_addr, best->ai_addr, best->ai_addrlen);
+  return address;
 }
 
 }  // namespace
 
 std::shared_ptr<gloo::Context> connect_gloo(const EngineSetup& setup, Watch& watch) {
+  require(setup.put && setup.get, "gloo: the setup has no store; give put and get, by which the ranks find each other");
   const auto deadline = Deadline::after(setup.timeout);
   const NoSigpipe no_sigpipe;  // for Gloo's thread too
   try {
     JobStore store(setup);
-    const auto address = tcp::CreateDeviceAttr(tcp::attr(numeric(setup.host).c_str()));
-    std::shared_ptr<gloo::transport::Device> device = std::make_shared<Device>(address, watch);
+    std::shared_ptr<gloo::transport::Device> device = std::make_shared<Device>(address_of(setup.host), watch);
     auto context = std::make_shared<gloo::rendezvous::Context>(setup.rank, setup.size);
     // Gloo waits for a connection five times as long; a time of nothing is for ever.
     context->setTimeout(std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(setup.timeout / 5)));

@@ -38,18 +38,9 @@ Watch& process_watch() {
   return watch;
 }
 
-bool is_stopped() {
-  try {
-    process_watch().throw_if_stopped();
-    return false;
-  } catch (const Error&) {
-    return true;
-  }
-}
-
 void finalize_mpi() {
   int is_over = 0;
-  if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !is_stopped()) MPI_Finalize();
+  if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped()) MPI_Finalize();
 }
 
 // Starts MPI unless the program did.
@@ -133,12 +124,11 @@ class Operations {
 
  private:
   bool are_done(const char* call) {
-    std::vector<MPI_Status>& statuses = statuses_;
-    statuses.resize(requests_.size());
+    statuses_.resize(requests_.size());
     int is_done = 0;
-    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &is_done, statuses.data());
+    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &is_done, statuses_.data());
     if (code == MPI_ERR_IN_STATUS)
-      for (const auto& status : statuses)
+      for (const auto& status : statuses_)
         if (status.MPI_ERROR != MPI_ERR_PENDING) throw_if_mpi(status.MPI_ERROR, call);
     throw_if_mpi(code, call);
     return is_done != 0;
@@ -169,7 +159,7 @@ class Mpi final : public Transport {
 
   ~Mpi() override {
     int is_over = 0;
-    if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !is_stopped()) MPI_Comm_free(&world_);
+    if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped()) MPI_Comm_free(&world_);
   }
 
   std::string name() const override { return "mpi"; }

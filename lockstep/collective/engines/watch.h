@@ -43,6 +43,10 @@ class Watch {
     for (auto* waiter : waiters_) waiter->wake();
   }
 
+  bool is_stopped() const noexcept {
+    const std::scoped_lock lock(mu_);
+    return stopped_.has_value();
+  }
   void throw_if_stopped() const {
     const std::scoped_lock lock(mu_);
     if (stopped_) throw Error(*stopped_);
