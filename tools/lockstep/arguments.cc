@@ -77,8 +77,9 @@ CLI::App* add_run(CLI::App& app, RunOptions& options, Raw& raw) {
 }
 
 CLI::App* add_inspect(CLI::App& app, InspectOptions& options, Raw& raw) {
-  auto* inspect = app.add_subcommand("inspect", "Shows what every task of a running cluster does");
-  inspect->add_option("address", raw.address, "HOST:PORT of the chief, or of worker 0")->required();
+  auto* inspect = app.add_subcommand("inspect", "Shows what every task of a running cluster does, or did before it failed");
+  inspect->add_option("address", raw.address, "HOST:PORT of the chief, or of worker 0; or a folder with flight records")
+      ->required();
   add_seconds(*inspect, "--timeout", raw.timeout_seconds, "seconds to wait for an answer");
   inspect->add_flag("--json", options.as_json, "as JSON");
   return inspect;
@@ -171,7 +172,9 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
     finish_run(*run, raw, arguments.run);
   } else if (inspect->parsed()) {
     arguments.command = Arguments::Command::kInspect;
-    arguments.inspect.address = Address::parse(raw.address, "the coordinator");
+    const bool is_path = raw.address.find('/') != std::string::npos || raw.address.find(':') == std::string::npos;
+    if (is_path) arguments.inspect.records = raw.address;
+    else arguments.inspect.address = Address::parse(raw.address, "the coordinator");
     arguments.inspect.timeout = milliseconds(raw.timeout_seconds);
   } else if (doctor->parsed()) {
     arguments.command = Arguments::Command::kDoctor;

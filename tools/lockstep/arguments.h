@@ -12,6 +12,7 @@ namespace lockstep::tool {
 
 struct InspectOptions {
   Address address = {};
+  std::string records = "";  // in place of the address: a folder or file of flight records
   std::chrono::milliseconds timeout = std::chrono::seconds(5);
   bool as_json = false;
 };

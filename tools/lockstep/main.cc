@@ -7,6 +7,7 @@
 #include "tools/lockstep/arguments.h"
 #include "tools/lockstep/coordination_options.h"
 #include "tools/lockstep/doctor.h"
+#include "tools/lockstep/flight.h"
 #include "tools/lockstep/inspect.h"
 #include "tools/lockstep/run.h"
 
@@ -22,6 +23,10 @@ int act(const Arguments& arguments) {
     case Arguments::Command::kDoctor: return run_doctor(arguments.doctor);
     case Arguments::Command::kAgent: return run_agent(arguments.agent_lost_after);
     case Arguments::Command::kInspect:
+      if (!arguments.inspect.records.empty()) {
+        print_flight(std::cout, read_flight_records(arguments.inspect.records), arguments.inspect.as_json);
+        return 0;
+      }
       print_cluster(std::cout, inspect_cluster(arguments.inspect.address, arguments.inspect.timeout, tls_from_environment()),
                     arguments.inspect.as_json);
       return 0;
