@@ -41,7 +41,7 @@ class Store {
 class Gloo : public ::testing::Test {
  protected:
   // A wait that does not end ends the program.
-  Gloo() { alarm(60); }
+  Gloo() { alarm(120); }
   ~Gloo() override { alarm(0); }
 
   EngineSetup setup(int rank, int size) {
