@@ -13,8 +13,8 @@ namespace {
 
 // A block of all operands stays in the first-level cache while the tree above it is folded.
 constexpr std::int64_t kBlock = 1024;
-// Long arrays go in pieces, so that what was received is added while it is still in a cache.
-constexpr std::size_t kPieceBytes = 8 << 20;
+// Very long arrays go in pieces, so that what was received needs no more memory than this.
+constexpr std::size_t kPieceBytes = 256 << 20;
 
 struct Kernel {
   SumType type;
