@@ -15,6 +15,11 @@ std::vector<std::string> devices_to_use(const std::vector<std::string>& named) {
   return gpus.empty() ? list_logical_devices("CPU") : gpus;
 }
 
+std::vector<LogicalDevice> prepared(std::vector<LogicalDevice> devices, const MirroredOptions& options) {
+  const auto replicas = devices.size();
+  return prepare_devices(std::move(devices), options.freed_memory, replicas);
+}
+
 ReplicaSetOptions replica_options(const MirroredOptions& options) {
   options.communication.validate();
   return {options.communication, options.intra_op_threads, options.seed};
@@ -23,7 +28,8 @@ ReplicaSetOptions replica_options(const MirroredOptions& options) {
 }  // namespace
 
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const MirroredOptions& options)
-    : Strategy(prepare_devices(resolve_devices("MirroredStrategy", devices_to_use(devices), options.replicas_per_device), options.freed_memory), replica_options(options),
+    : Strategy(prepared(resolve_devices("MirroredStrategy", devices_to_use(devices), options.replicas_per_device), options),
+               replica_options(options),
                options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
   std::vector<std::string> names;
   for (const auto& device : replicas().devices()) names.push_back(device.name);

@@ -80,7 +80,8 @@ struct MultiWorkerMirroredStrategy::Start {
     engine_of(options);
     replicas = {options.communication, options.intra_op_threads, options.seed};
     const bool is_among_others = resolver != nullptr && has_others(*resolver);
-    devices = prepare_devices(std::move(devices), options.freed_memory);
+    const auto at_least = devices.size() + (is_among_others ? 1 : 0);
+    devices = prepare_devices(std::move(devices), options.freed_memory, at_least);
     if (!is_among_others) return;
     job = std::make_unique<Job>(*resolver, WorkerFacts{static_cast<int>(devices.size()), seed_here(options)}, job_options(options));
     replicas.workers = job->workers();

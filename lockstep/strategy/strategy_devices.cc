@@ -31,10 +31,10 @@ std::vector<LogicalDevice> resolve_devices(const std::string& who, const std::ve
   return devices;
 }
 
-std::vector<LogicalDevice> prepare_devices(std::vector<LogicalDevice> devices, FreedMemory freed_memory) {
+std::vector<LogicalDevice> prepare_devices(std::vector<LogicalDevice> devices, FreedMemory freed_memory, std::size_t replicas) {
   const bool is_on_cpu = devices.at(0).type == "CPU";
   if (is_on_cpu) warn_about_slow_blas();
-  if (is_on_cpu && devices.size() > 1 && freed_memory == FreedMemory::kKeep) keep_freed_memory();
+  if (is_on_cpu && replicas > 1 && freed_memory == FreedMemory::kKeep) keep_freed_memory();
   return devices;
 }
 

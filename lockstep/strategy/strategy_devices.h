@@ -19,7 +19,8 @@ enum class FreedMemory {
 std::vector<LogicalDevice> resolve_devices(const std::string& who, const std::vector<std::string>& names,
                                            int replicas_per_device);
 
-// Before the replica threads exist: a thread keeps the allocator arena that it starts with.
-std::vector<LogicalDevice> prepare_devices(std::vector<LogicalDevice> devices, FreedMemory freed_memory);
+// Before the replica threads exist: a thread keeps the allocator arena that it starts with. `replicas`: of the whole job; a
+// single one is left as the process has it.
+std::vector<LogicalDevice> prepare_devices(std::vector<LogicalDevice> devices, FreedMemory freed_memory, std::size_t replicas);
 
 }  // namespace lockstep
