@@ -151,7 +151,8 @@ TEST(LockstepRun, WrongUseIsNamed) {
   expect("run --log-dir /proc/nothing true", 2, "/proc/nothing");
   expect("run ./no_such_program", 1, "cannot start './no_such_program'");
   expect("run --help", 0, "--max-restarts");
-  expect("inspect nowhere", 2, "no port");
+  expect("inspect nowhere", 1, "no flight record in 'nowhere'");
+  expect("inspect nowhere:", 2, "its port is not a number");
 }
 
 }  // namespace
