@@ -27,7 +27,7 @@ constexpr milliseconds kHeartbeat(500);
 constexpr milliseconds kRetry(100);
 constexpr std::chrono::seconds kSayAfter(5);      // how long a start may take before the log says for whom it waits
 constexpr std::chrono::seconds kShortCall(10);    // for a call that waits for nobody
-constexpr std::chrono::seconds kLastWord(1);  // a coordinator that does not answer must not keep who fails
+constexpr std::chrono::seconds kLastWord(1);      // a coordinator that does not answer must not keep who fails
 constexpr std::chrono::seconds kOnTheWay(2);      // what a call may take beyond its wait
 constexpr std::chrono::seconds kFailurePoll(20);  // one question whether anything has failed
 constexpr std::chrono::seconds kLastLook(1);      // at why it was not reached

@@ -29,7 +29,7 @@ struct Introduction {
 // What a task is doing, as it last said.
 struct Activity {
   std::int64_t step = -1;
-  std::string doing = "";  // "all_reduce #12 of 4 tensors", "user code"
+  std::string doing = "";   // "all_reduce #12 of 4 tensors", "user code"
   std::uint64_t calls = 0;  // collectives that it has begun
 };
 

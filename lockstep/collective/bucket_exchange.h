@@ -22,10 +22,10 @@ class MachineBuckets;
 //    adds up what the machines have, bucket by bucket, while backward() goes on, and puts it into an inbox, from which
 //    every replica takes it at the end of the step.
 struct BucketNeighbours {
-  int first = 0;                                        // this process's replicas among the machine's
-  std::atomic<std::uint64_t>* published = nullptr;      // by bucket, all zero; null: the exchange's own
-  std::shared_ptr<void> memory = nullptr;               // whatever the buffers and counters lie in
-  std::shared_ptr<MachineBuckets> machines = nullptr;   // null: one machine
+  int first = 0;                                       // this process's replicas among the machine's
+  std::atomic<std::uint64_t>* published = nullptr;     // by bucket, all zero; null: the exchange's own
+  std::shared_ptr<void> memory = nullptr;              // whatever the buffers and counters lie in
+  std::shared_ptr<MachineBuckets> machines = nullptr;  // null: one machine
 };
 
 // Sums buckets over the replicas of one machine while they are still being filled.

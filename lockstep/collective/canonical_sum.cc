@@ -49,7 +49,8 @@ void add_blocks(const SumPlan& plan, const Kernel& kernel, std::int64_t count, s
       add_arrays(kernel.type, scratch.data() + i * row_bytes, operand(plan.adds[i].left), operand(plan.adds[i].right), size);
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       auto* const to = static_cast<std::byte*>(outputs[k]) + offset;
-      if (operand(plan.operands[k]) != to) std::memmove(to, operand(plan.operands[k]), static_cast<std::size_t>(size) * element);
+      if (operand(plan.operands[k]) != to)
+        std::memmove(to, operand(plan.operands[k]), static_cast<std::size_t>(size) * element);
     }
   }
 }
@@ -134,7 +135,8 @@ void CanonicalSum::reduce_block(const SumShape& block, std::span<const void* con
   for (std::size_t r = 0; r < size; ++r) {
     receive[r] = r == rank ? Bytes() : Bytes(incoming_.data() + at, counts_[r] * my_bytes);
     for (std::size_t i = 0; i < counts_[r]; ++i)
-      inputs.push_back(r == rank ? static_cast<const void*>(bytes_at(mine[i], my_offset)) : incoming_.data() + at + i * my_bytes);
+      inputs.push_back(r == rank ? static_cast<const void*>(bytes_at(mine[i], my_offset))
+                                 : incoming_.data() + at + i * my_bytes);
     if (r != rank) at += counts_[r] * my_bytes;
   }
   transport_.all_to_all(send, receive);

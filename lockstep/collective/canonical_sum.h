@@ -21,8 +21,7 @@ struct SumShape {
 };
 
 // outputs[k] = the value of plan.nodes[k], where inputs[i] is the value of the plan's i-th input. An output may be an input.
-void carry_out(const SumPlan& plan, const SumShape& shape, std::span<const void* const> inputs,
-               std::span<void* const> outputs);
+void carry_out(const SumPlan& plan, const SumShape& shape, std::span<const void* const> inputs, std::span<void* const> outputs);
 
 // Adds up what the ranks of an engine bring, in the canonical order over all replicas: the same bits whatever the engine
 // and however the replicas are divided between the ranks.

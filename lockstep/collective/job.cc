@@ -152,9 +152,7 @@ void Job::State::find_coordinator() {
 void Job::State::connect() {
   find_coordinator();
   client = std::make_unique<CoordinationClient>(coordinator, spec, tasks[static_cast<std::size_t>(rank)], coordination,
-                                                [this](const Failure& failure) {
-                                                  fail(Error(failure.code, failure.message));
-                                                });
+                                                [this](const Failure& failure) { fail(Error(failure.code, failure.message)); });
 }
 
 void Job::State::exchange_facts(const WorkerFacts& mine) {
@@ -213,15 +211,16 @@ void Job::State::make_group() {
   };
   std::shared_ptr<Transport> network;
   if (!engine.empty() && place == 0) network = make_network("network");
-  engine_choice = str(shm ? str("shm between the ", neighbours.size(), " workers of this machine") : str(""),
-                      shm && !engine.empty() ? ", " : "",
-                      engine.empty() ? str("") : str(engine, " between ", layout.machine_count(), is_shared ? " machines" : " workers"),
-                      options.engine != "auto" ? " (asked for)"
-                      : engine == "mpi"        ? " (started by an MPI launcher)"
-                      : engine == "gloo"       ? " (not started by an MPI launcher)"
-                                               : "");
-  auto group = std::make_shared<WorkerGroup>(std::make_unique<WorkerBytes>(std::move(layout), shm, network),
-                                             options.is_deterministic);
+  engine_choice =
+      str(shm ? str("shm between the ", neighbours.size(), " workers of this machine") : str(""),
+          shm && !engine.empty() ? ", " : "",
+          engine.empty() ? str("") : str(engine, " between ", layout.machine_count(), is_shared ? " machines" : " workers"),
+          options.engine != "auto" ? " (asked for)"
+          : engine == "mpi"        ? " (started by an MPI launcher)"
+          : engine == "gloo"       ? " (not started by an MPI launcher)"
+                                   : "");
+  auto group =
+      std::make_shared<WorkerGroup>(std::make_unique<WorkerBytes>(std::move(layout), shm, network), options.is_deterministic);
   group->set_channel_factory(make_network);
   group->on_abort([this](const Error& why) {
     if (client != nullptr) client->fail(why.code(), str(me(), ": ", why.message()));

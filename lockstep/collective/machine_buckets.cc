@@ -64,8 +64,8 @@ std::byte* MachineBuckets::outbox(std::size_t bucket, std::size_t subtree) const
 }
 std::byte* MachineBuckets::inbox(std::size_t bucket) const { return setup_.memory + offsets_[bucket]; }
 
-void MachineBuckets::put(std::size_t bucket, std::span<const at::Tensor> buffers,
-                         std::pair<std::int64_t, std::int64_t> chunk, std::uint64_t step) {
+void MachineBuckets::put(std::size_t bucket, std::span<const at::Tensor> buffers, std::pair<std::int64_t, std::int64_t> chunk,
+                         std::uint64_t step) {
   const auto& shape = setup_.shapes[bucket];
   const auto offset = static_cast<std::size_t>(chunk.first) * shape.element_bytes();
   std::vector<const void*> inputs;

@@ -29,12 +29,12 @@ class MachineBuckets {
   static std::size_t bytes_needed(const Shapes& shapes, std::size_t subtrees);
 
   struct Setup {
-    std::string name;                    // "gradients of Net", for messages
-    Shapes shapes;                       // by bucket
-    std::vector<SumNode> leaves;         // the machine's replicas, in order
-    std::byte* memory = nullptr;         // bytes_needed(), seen by all processes of the machine
-    std::shared_ptr<void> keeps = {};    // that memory
-    std::shared_ptr<Transport> channel = {};  // the leader's, for buckets alone; null on the others
+    std::string name;                               // "gradients of Net", for messages
+    Shapes shapes;                                  // by bucket
+    std::vector<SumNode> leaves;                    // the machine's replicas, in order
+    std::byte* memory = nullptr;                    // bytes_needed(), seen by all processes of the machine
+    std::shared_ptr<void> keeps = {};               // that memory
+    std::shared_ptr<Transport> channel = {};        // the leader's, for buckets alone; null on the others
     std::vector<std::vector<SumNode>> brings = {};  // by machine
   };
   MachineBuckets(WorkerGroup& workers, Setup setup);

@@ -49,9 +49,10 @@ SharedBlock SharedBlock::open(const std::string& ticket) {
   block.descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status {};
   if (block.descriptor_ < 0 || fstat(block.descriptor_, &status) != 0 || status.st_size != static_cast<off_t>(bytes))
-    throw Error(ErrorCode::kUnavailable, str("the shared memory of process ", pid, " cannot be opened (", path, ": ",
-                                             errno_text(errno), "); run all workers of a machine as one user, or choose the "
-                                             "engine gloo"));
+    throw Error(ErrorCode::kUnavailable,
+                str("the shared memory of process ", pid, " cannot be opened (", path, ": ", errno_text(errno),
+                    "); run all workers of a machine as one user, or choose the "
+                    "engine gloo"));
   block.map();
   block.close_ticket();
   return block;

@@ -19,9 +19,7 @@ std::string rounded(double value) {
   return str(tenths / 10, ".", tenths % 10);
 }
 
-double waited_since(std::chrono::system_clock::time_point begun) {
-  return seconds(std::chrono::system_clock::now() - begun);
-}
+double waited_since(std::chrono::system_clock::time_point begun) { return seconds(std::chrono::system_clock::now() - begun); }
 
 // With "#12" for numbered calls.
 std::string name_of(const Call& call) {
@@ -35,11 +33,14 @@ Watchdog::Watchdog(const Calls& calls, Setup setup) : calls_(calls), setup_(std:
   thread_ = start_thread("lockstep:dog", [this](const std::stop_token& stop) { watch(stop); });
 }
 
-Watchdog::~Watchdog() = default;
+Watchdog::~Watchdog() {
+  thread_.request_stop();
+  ending_.advance();
+}
 
 void Watchdog::watch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    std::this_thread::sleep_for(kTick);
+    ending_.wait(0, Deadline::after(kTick));
     try {
       setup_.tell({static_cast<std::int64_t>(calls_.step()), calls_.describe(), calls_.count()});
       const auto under_way = calls_.under_way();
@@ -65,7 +66,8 @@ void Watchdog::look_at(const Call& call, double waited) {
   const auto text = describe(call, waited, left);
   if (!left.empty()) return setup_.fail(Error(ErrorCode::kUnavailable, str(left, " has ended and will not come: ", text)));
   if (is_late)
-    return setup_.fail(Error(ErrorCode::kDeadlineExceeded, str(text, "; CommunicationOptions::timeout_seconds sets the limit")));
+    return setup_.fail(
+        Error(ErrorCode::kDeadlineExceeded, str(text, "; CommunicationOptions::timeout_seconds sets the limit")));
   if (!is_stalled) return;
   warned = waited;
   log_warning(text);
@@ -96,9 +98,10 @@ std::string Watchdog::describe(const Call& call, double waited, std::string& lef
     if (member.has_left) left = task;
     const auto age = seconds(std::chrono::steady_clock::now() - member.last_heard);
     missing.push_back(str(task, " on host '", member.introduction.host, "' (process ", member.introduction.pid, "), ",
-                          member.has_left ? str("which has ended")
-                                          : str("which does: ", member.activity.doing.empty() ? "nothing yet" : member.activity.doing,
-                                                ", step ", member.activity.step, ", heard of ", rounded(age), " s ago")));
+                          member.has_left
+                              ? str("which has ended")
+                              : str("which does: ", member.activity.doing.empty() ? "nothing yet" : member.activity.doing,
+                                    ", step ", member.activity.step, ", heard of ", rounded(age), " s ago")));
   }
   return str(head, "; arrived: ", join(", ", arrived), "; missing: ",
              missing.empty() ? str("nobody (all have arrived, the data is still on its way)") : join("; ", missing));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/gate.h"
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/collective/calls.h"
 
@@ -25,13 +26,13 @@ namespace lockstep {
 class Watchdog {
  public:
   struct Setup {
-    std::string me;                                      // "worker 1"
-    std::vector<std::string> workers = {};               // all, as tasks are printed, in the order of ranks
+    std::string me;                         // "worker 1"
+    std::vector<std::string> workers = {};  // all, as tasks are printed, in the order of ranks
     std::chrono::nanoseconds stall_warning = std::chrono::seconds(5);
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
-    std::function<ClusterView()> look = {};              // throws when the coordinator does not answer
-    std::function<void(const Activity&)> tell = {};      // what this worker does
-    std::function<void(const Error&)> fail = {};         // ends the job
+    std::function<ClusterView()> look = {};          // throws when the coordinator does not answer
+    std::function<void(const Activity&)> tell = {};  // what this worker does
+    std::function<void(const Error&)> fail = {};     // ends the job
   };
   Watchdog(const Calls& calls, Setup setup);
   ~Watchdog();
@@ -53,6 +54,9 @@ class Watchdog {
   // Used only by the thread.
   std::map<std::uint64_t, double> warned_at_;  // by call: seconds waited when it was last logged
   double asked_at_ = 0;                        // seconds into the oldest call
+
+  // Own synchronisation.
+  Gate ending_;
 
   std::jthread thread_;  // last: joined first
 };

@@ -91,10 +91,9 @@ TEST(Watchdog, SaysWhoIsLateAtWhatAndWhatItDoes) {
   Scene scene;
   Waiting waiting;
   const Watchdog dog(waiting.calls, scene.setup());
-  EXPECT_THAT(scene.warning(),
-              AllOf(HasSubstr("worker 0 has waited"), HasSubstr("'all_reduce of a tensor' #13 of step 1"),
-                    HasSubstr("arrived: worker 0; missing: worker 1 on host 'somewhere' (process 101)"),
-                    HasSubstr("code after all_reduce #12")));
+  EXPECT_THAT(scene.warning(), AllOf(HasSubstr("worker 0 has waited"), HasSubstr("'all_reduce of a tensor' #13 of step 1"),
+                                     HasSubstr("arrived: worker 0; missing: worker 1 on host 'somewhere' (process 101)"),
+                                     HasSubstr("code after all_reduce #12")));
 }
 
 TEST(Watchdog, FailsTheJobAtTheTimeout) {

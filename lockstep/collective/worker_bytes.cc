@@ -78,7 +78,8 @@ std::vector<std::vector<std::byte>> WorkerBytes::all_gather(ConstBytes mine) {
 
 Parts WorkerBytes::gather_in_machine(ConstBytes mine) {
   if (machine_ == nullptr) return {std::vector<std::byte>(mine.begin(), mine.end())};
-  const auto sizes = gather_numbers(*machine_, {mine.size()}, std::vector<std::size_t>(static_cast<std::size_t>(machine_->size()), 1));
+  const auto sizes =
+      gather_numbers(*machine_, {mine.size()}, std::vector<std::size_t>(static_cast<std::size_t>(machine_->size()), 1));
   Parts parts;
   for (const auto& size : sizes) parts.emplace_back(size[0]);
   std::ranges::copy(mine, parts[static_cast<std::size_t>(machine_->rank())].begin());
@@ -93,7 +94,8 @@ Parts WorkerBytes::gather_between_machines(Parts of_machine) {
   std::vector<std::uint64_t> sizes;
   for (int m = 0; m < machines; ++m) counts.push_back(layout_.workers_of(m).size());
   if (network_ != nullptr)
-    for (const auto& list : gather_numbers(*network_, sizes_of(of_machine), counts)) sizes.insert(sizes.end(), list.begin(), list.end());
+    for (const auto& list : gather_numbers(*network_, sizes_of(of_machine), counts))
+      sizes.insert(sizes.end(), list.begin(), list.end());
   sizes.resize(static_cast<std::size_t>(layout_.size()));
   broadcast_in_machine(std::as_writable_bytes(std::span(sizes)));
 

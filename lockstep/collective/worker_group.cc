@@ -118,13 +118,16 @@ std::vector<std::string> WorkerGroup::compare(const std::string& text, const std
   for (int worker = 0; worker < layout().size(); ++worker) {
     const auto& one = heads[static_cast<std::size_t>(worker)];
     const auto space = one.find(' ');
-    views.push_back(lockstep::str(layout().name_of(worker), " at '", one.substr(space + 1), "' of step ", one.substr(0, space)));
+    views.push_back(
+        lockstep::str(layout().name_of(worker), " at '", one.substr(space + 1), "' of step ", one.substr(0, space)));
     is_other_call = is_other_call || kind_of(one) != kind_of(heads[0]);
   }
-  throw Error(is_other_call ? ErrorCode::kFailedPrecondition : ErrorCode::kInvalidArgument,
-              lockstep::str(is_other_call ? "the workers are at different collectives: " : "the workers' values do not fit together: ",
-                            join("; ", views), "; every worker must make the same calls in the same order, with equal shapes and "
-                            "dtypes. Nothing was sent"));
+  throw Error(
+      is_other_call ? ErrorCode::kFailedPrecondition : ErrorCode::kInvalidArgument,
+      lockstep::str(is_other_call ? "the workers are at different collectives: " : "the workers' values do not fit together: ",
+                    join("; ", views),
+                    "; every worker must make the same calls in the same order, with equal shapes and "
+                    "dtypes. Nothing was sent"));
 }
 
 void WorkerGroup::sum(const char* what, std::span<const std::vector<at::Tensor>> values, std::span<at::Tensor> outputs) {
@@ -151,7 +154,8 @@ void WorkerGroup::sum(const char* what, std::span<const std::vector<at::Tensor>>
         carry_out(local_, pack.shape, inputs, to);
       }
       bytes += pack.shape.bytes() * local_.nodes.size();
-      const bool is_in_place = pack.members.size() == 1 && outputs[pack.members[0]].is_cpu() && outputs[pack.members[0]].is_contiguous();
+      const bool is_in_place =
+          pack.members.size() == 1 && outputs[pack.members[0]].is_cpu() && outputs[pack.members[0]].is_contiguous();
       pack.result = is_in_place ? outputs[pack.members[0]].detach().view(-1) : pack.like_result();
       packs.push_back(std::move(pack));
     }
@@ -248,7 +252,8 @@ std::vector<at::Tensor> WorkerGroup::gather_directly(Transport& transport, std::
   for (int worker = 0; worker < layout().size(); ++worker) {
     auto& tensors = by_worker.emplace_back();
     if (worker == layout().rank) {
-      for (const auto& value : values) tensors.push_back(flat_pack({&value, 1}, std::array{std::size_t{0}}).view(value.sizes()));
+      for (const auto& value : values)
+        tensors.push_back(flat_pack({&value, 1}, std::array{std::size_t{0}}).view(value.sizes()));
     } else {
       tensors = empty_from_text(shapes[static_cast<std::size_t>(worker)]);
     }
@@ -257,7 +262,8 @@ std::vector<at::Tensor> WorkerGroup::gather_directly(Transport& transport, std::
   for (std::size_t k = 0; k < most; ++k) {
     std::vector<Bytes> parts;
     for (auto& tensors : by_worker)
-      parts.push_back(k < tensors.size() ? Bytes(static_cast<std::byte*>(tensors[k].data_ptr()), tensors[k].nbytes()) : Bytes());
+      parts.push_back(k < tensors.size() ? Bytes(static_cast<std::byte*>(tensors[k].data_ptr()), tensors[k].nbytes())
+                                         : Bytes());
     transport.all_gather(parts);
   }
   std::vector<at::Tensor> all;

@@ -84,13 +84,13 @@ class WorkerGroup {
   // Const after construction.
   const std::unique_ptr<WorkerBytes> bytes_;
   const bool is_deterministic_;
-  SumPlan local_;                           // of this worker's replicas
-  std::vector<std::size_t> brings_;         // by worker: how many subtrees its replicas are
-  SumPlan everywhere_;                      // of all workers' subtrees at once
-  std::unique_ptr<CanonicalSum> machine_;   // null: alone
-  std::unique_ptr<CanonicalSum> network_;   // null: one machine, or not its leader
+  SumPlan local_;                          // of this worker's replicas
+  std::vector<std::size_t> brings_;        // by worker: how many subtrees its replicas are
+  SumPlan everywhere_;                     // of all workers' subtrees at once
+  std::unique_ptr<CanonicalSum> machine_;  // null: alone
+  std::unique_ptr<CanonicalSum> network_;  // null: one machine, or not its leader
 
-  ChannelFactory make_channel_;             // set before the first call
+  ChannelFactory make_channel_;  // set before the first call
 
   // Used only between a call's meetings.
   int channels_ = 0;

@@ -67,8 +67,8 @@ TEST_P(WorkerGroupLayouts, SumsHaveTheBitsOfOneProcess) {
   on_workers(GetParam(), [](WorkerGroup& group) {
     const auto& layout = group.layout();
     const int total = layout.total_replicas();
-    for (const auto dtype : {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kHalf, at::kBFloat16, at::kComplexFloat,
-                             at::kShort, at::kByte})
+    for (const auto dtype :
+         {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kHalf, at::kBFloat16, at::kComplexFloat, at::kShort, at::kByte})
       for (const std::int64_t count : {0, 1, 77, 5000, 300'000}) {
         std::vector<at::Tensor> all;
         for (int r = 0; r < total; ++r) all.push_back(value_of(r, count, dtype));
@@ -92,7 +92,8 @@ TEST_P(WorkerGroupLayouts, GatheredTensorsComeInReplicaOrder) {
     for (int r = first; r < first + layout.local_replicas(); ++r) mine.push_back(at::full({r, 2}, r));
     const auto all = group.all_gather("gather", mine);
     ASSERT_EQ(all.size(), static_cast<std::size_t>(layout.total_replicas()));
-    for (int r = 0; r < layout.total_replicas(); ++r) EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(r)], at::full({r, 2}, r)));
+    for (int r = 0; r < layout.total_replicas(); ++r)
+      EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(r)], at::full({r, 2}, r)));
     std::vector<at::Tensor> value = {at::full({3}, layout.rank), at::full({400'000}, layout.rank + 0.5)};
     group.broadcast("broadcast", value);
     EXPECT_TRUE(at::equal(value[0], at::full({3}, 0)));

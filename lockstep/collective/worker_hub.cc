@@ -108,8 +108,9 @@ std::vector<std::vector<at::Tensor>> WorkerHub::all_inputs() const {
     std::vector<at::Tensor> same;
     for (const auto& inputs : all) {
       if (inputs.size() != all[0].size())
-        throw Error(ErrorCode::kInvalidArgument, "all_reduce: this worker's replicas gave different numbers of tensors; all must "
-                                                 "give equally many");
+        throw Error(ErrorCode::kInvalidArgument,
+                    "all_reduce: this worker's replicas gave different numbers of tensors; all must "
+                    "give equally many");
       same.push_back(inputs[k]);
     }
     if (slots_[0].outputs.size() == all[0].size()) require_equal_values(same, "all_reduce");

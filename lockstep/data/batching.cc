@@ -153,7 +153,9 @@ class RebatchNode final : public UnaryNode {
   std::unique_ptr<Stream<Element>> open() const override {
     return std::make_unique<RebatchStream>(input().open(), sizes_, drop_remainder_);
   }
-  NodePtr with_input(NodePtr input) const override { return std::make_shared<RebatchNode>(std::move(input), sizes_, drop_remainder_); }
+  NodePtr with_input(NodePtr input) const override {
+    return std::make_shared<RebatchNode>(std::move(input), sizes_, drop_remainder_);
+  }
   std::int64_t cardinality() const override {
     const auto batches = input().cardinality();
     return batches == kInfinite ? kInfinite : kUnknown;

@@ -22,7 +22,9 @@ class OptionsNode final : public internal::UnaryNode {
 
   const Options& options() const noexcept { return options_; }
   std::unique_ptr<internal::Stream<Element>> open() const override { return input().open(); }
-  internal::NodePtr with_input(internal::NodePtr input) const override { return std::make_shared<OptionsNode>(std::move(input), options_); }
+  internal::NodePtr with_input(internal::NodePtr input) const override {
+    return std::make_shared<OptionsNode>(std::move(input), options_);
+  }
   std::int64_t cardinality() const override { return input().cardinality(); }
   internal::StaticShape static_shape() const override { return input().static_shape(); }
   std::string describe() const override {

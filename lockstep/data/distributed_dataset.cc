@@ -41,8 +41,9 @@ data::Dataset share_of_files(const data::Dataset& dataset, const WorkerLayout& l
   if (auto node = data::internal::shard_files(dataset.node(), layout.size(), layout.rank))
     return data::Dataset(std::move(node)).with_options({AutoShardPolicy::kFile});
   if (policy == AutoShardPolicy::kFile)
-    throw Error(ErrorCode::kNotFound, "experimental_distribute_dataset: the auto shard policy is FILE and the dataset reads no "
-                                      "files; use AUTO, DATA or OFF");
+    throw Error(ErrorCode::kNotFound,
+                "experimental_distribute_dataset: the auto shard policy is FILE and the dataset reads no "
+                "files; use AUTO, DATA or OFF");
   return dataset;
 }
 
@@ -69,12 +70,13 @@ struct DistributedDataset::State {
   bool is_dealt() const { return rule == SplitRule::kWhole || rule == SplitRule::kRebatch; }
 
   bool keeps_partial_steps() const {
-    return workers != nullptr || !std::ranges::all_of(datasets, [](const data::Dataset& dataset) { return dataset.static_shape().is_fixed; });
+    return workers != nullptr ||
+           !std::ranges::all_of(datasets, [](const data::Dataset& dataset) { return dataset.static_shape().is_fixed; });
   }
 
   data::internal::StepStream open() const {
-    auto steps = is_dealt() ? data::internal::open_dealt(datasets, share.count)
-                            : data::internal::open_split(datasets[0], share, rule);
+    auto steps =
+        is_dealt() ? data::internal::open_dealt(datasets, share.count) : data::internal::open_split(datasets[0], share, rule);
     return data::internal::feed_devices(std::move(steps), devices, steps_ahead);
   }
 };
@@ -82,7 +84,7 @@ struct DistributedDataset::State {
 struct DistributedIterator::State {
   const ReplicaSet* replicas = nullptr;
   bool keeps_partial_steps = true;
-  data::internal::StepStream steps = nullptr;  // null after the end
+  data::internal::StepStream steps = nullptr;                  // null after the end
   std::unique_ptr<data::internal::WorkerPass> pass = nullptr;  // null: one process
   bool pass_is_over = false;
   std::exception_ptr failure = nullptr;

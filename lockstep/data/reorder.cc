@@ -214,7 +214,9 @@ class ShuffleNode final : public ReorderNode<ShuffleNode> {
     return std::make_unique<ShuffleStream<Item>>(open_as<Item>(input()), static_cast<std::size_t>(options_.buffer_size),
                                                  mix(seed_.load(std::memory_order_relaxed), pass));
   }
-  NodePtr with_input(NodePtr input) const override { return std::make_shared<ShuffleNode>(std::move(input), options_, seed_.load()); }
+  NodePtr with_input(NodePtr input) const override {
+    return std::make_shared<ShuffleNode>(std::move(input), options_, seed_.load());
+  }
   std::int64_t cardinality() const override { return input().cardinality(); }
   std::string describe() const override {
     return lockstep::str("Shuffle(", options_.buffer_size, options_.seed ? lockstep::str(", seed ", *options_.seed) : "",

@@ -107,8 +107,7 @@ Dataset rebatched(const Dataset& dataset, const ReplicaShare& share) {
 }
 
 StepStream open_split(const Dataset& dataset, const ReplicaShare& share, SplitRule rule) {
-  if (rule == SplitRule::kBalanced || share.is_all())
-    return std::make_unique<SplitSteps>(dataset.node()->open(), share, rule);
+  if (rule == SplitRule::kBalanced || share.is_all()) return std::make_unique<SplitSteps>(dataset.node()->open(), share, rule);
   std::vector<std::unique_ptr<Stream<Element>>> parts;
   parts.push_back(std::make_unique<PartStream>(dataset.node()->open(), share.total));
   return std::make_unique<DealtSteps>(std::move(parts), share.count);

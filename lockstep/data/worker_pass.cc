@@ -52,7 +52,8 @@ std::string describe(const Dataset& dataset) {
 WorkerPass::WorkerPass(std::shared_ptr<WorkerGroup> workers, std::int64_t steps, std::vector<c10::Device> devices)
     : workers_(std::move(workers)), devices_(std::move(devices)), shapes_(devices_.size()) {
   std::vector<std::int64_t> all;
-  for (const auto& text : workers_->exchange("a new pass over the data", std::to_string(steps))) all.push_back(std::stoll(text));
+  for (const auto& text : workers_->exchange("a new pass over the data", std::to_string(steps)))
+    all.push_back(std::stoll(text));
   if (std::ranges::count(all, kUnknown) > 0) steps_ = kUnknown;
   else if (std::ranges::count(all, kInfinite) > 0) steps_ = kInfinite;
   else steps_ = *std::ranges::max_element(all);
@@ -115,11 +116,12 @@ void agree_on_pipeline(WorkerGroup& workers, const Dataset& dataset) {
   for (std::size_t worker = 1; worker < all.size(); ++worker) {
     const auto other = Json::parse(all[worker]);
     if (other["pipeline"] != first["pipeline"])
-      throw Error(ErrorCode::kInvalidArgument,
-                  str("experimental_distribute_dataset: ", workers.layout().name_of(0), " has\n",
-                      first["pipeline"].get<std::string>(), "\nand ", workers.layout().name_of(static_cast<int>(worker)), " has\n",
-                      other["pipeline"].get<std::string>(), "\nevery worker must distribute the same dataset (or use "
-                      "distribute_datasets_from_function)"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          str("experimental_distribute_dataset: ", workers.layout().name_of(0), " has\n", first["pipeline"].get<std::string>(),
+              "\nand ", workers.layout().name_of(static_cast<int>(worker)), " has\n", other["pipeline"].get<std::string>(),
+              "\nevery worker must distribute the same dataset (or use "
+              "distribute_datasets_from_function)"));
   }
   for (std::size_t i = 0; i < seeds.size(); ++i) seeds[i]->store(first["seeds"][i].get<std::uint64_t>());
 }

@@ -41,7 +41,7 @@ struct Level {
 
   Rendezvous rendezvous;
   LocalHub hub;
-  std::unique_ptr<WorkerHub> workers;  // null: one process
+  std::unique_ptr<WorkerHub> workers;      // null: one process
   std::atomic<std::uint32_t> released{0};  // merges whose function has run
 };
 
@@ -392,8 +392,7 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
   if (!is_nested) s.notify(&RunObserver::before);
   FirstError errors;
   s.run_job(body, errors);
-  if (errors.has_error() && workers() != nullptr && workers()->shared_failures() == shared_failures)
-    s.tell_workers(errors);
+  if (errors.has_error() && workers() != nullptr && workers()->shared_failures() == shared_failures) s.tell_workers(errors);
   if (!is_nested && !errors.has_error()) s.notify(&RunObserver::succeeded);
   if (!is_nested) s.notify(&RunObserver::after);
   if (errors.has_error()) s.notify(&RunObserver::failed);

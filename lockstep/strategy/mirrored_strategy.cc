@@ -29,8 +29,7 @@ ReplicaSetOptions replica_options(const MirroredOptions& options) {
 
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const MirroredOptions& options)
     : Strategy(prepared(resolve_devices("MirroredStrategy", devices_to_use(devices), options.replicas_per_device), options),
-               replica_options(options),
-               options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
+               replica_options(options), options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
   std::vector<std::string> names;
   for (const auto& device : replicas().devices()) names.push_back(device.name);
   log_info(str("MirroredStrategy: ", names.size(), " replicas on ", join(", ", names), ", ", replicas().intra_op_threads(),

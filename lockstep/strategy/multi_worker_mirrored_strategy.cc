@@ -31,11 +31,13 @@ std::string engine_of(const MultiWorkerOptions& options) {
   const auto engine = options.engine == "auto" ? Environment().get("LOCKSTEP_ENGINE").value_or("auto") : options.engine;
   if (options.communication.implementation == CommunicationImplementation::kNccl)
     throw Error(ErrorCode::kUnimplemented,
-                str(kName, ": NCCL was asked for, and this build has no nccl engine; use AUTO or RING, which copy GPU tensors "
-                           "through the CPU's memory"));
+                str(kName,
+                    ": NCCL was asked for, and this build has no nccl engine; use AUTO or RING, which copy GPU tensors "
+                    "through the CPU's memory"));
   for (const auto* known : {"auto", "shm", "gloo", "mpi"})
     if (engine == known) return engine;
-  throw Error(ErrorCode::kInvalidArgument, str(kName, ": the engine '", engine, "' is not known; there are auto, shm, gloo and mpi"));
+  throw Error(ErrorCode::kInvalidArgument,
+              str(kName, ": the engine '", engine, "' is not known; there are auto, shm, gloo and mpi"));
 }
 
 JobOptions job_options(const MultiWorkerOptions& options) {
@@ -56,14 +58,14 @@ bool has_others(const ClusterResolver& resolver) {
   if (spec.empty()) return false;
   const auto type = resolver.task_type();
   if (!type || !resolver.task_id())
-    throw Error(ErrorCode::kInvalidArgument,
-                str(kName, ": ", resolver.source(), " describes the cluster ", spec, " and not which of its tasks this is; give "
-                    "both task type and task id"));
+    throw Error(ErrorCode::kInvalidArgument, str(kName, ": ", resolver.source(), " describes the cluster ", spec,
+                                                 " and not which of its tasks this is; give "
+                                                 "both task type and task id"));
   validate_cluster_spec(spec, type, resolver.task_id());
   if (*type == "ps")
-    throw Error(ErrorCode::kInvalidArgument,
-                str(kName, ": this task is ps ", *resolver.task_id(), ", and parameter servers do not train; start the program as "
-                    "chief or worker"));
+    throw Error(ErrorCode::kInvalidArgument, str(kName, ": this task is ps ", *resolver.task_id(),
+                                                 ", and parameter servers do not train; start the program as "
+                                                 "chief or worker"));
   if (worker_count(spec, type) < 1)
     throw Error(ErrorCode::kInvalidArgument, str(kName, ": the cluster ", spec, " has no chief and no worker"));
   return *type != "evaluator" && worker_count(spec, type) > 1;
@@ -83,7 +85,8 @@ struct MultiWorkerMirroredStrategy::Start {
     const auto at_least = devices.size() + (is_among_others ? 1 : 0);
     devices = prepare_devices(std::move(devices), options.freed_memory, at_least);
     if (!is_among_others) return;
-    job = std::make_unique<Job>(*resolver, WorkerFacts{static_cast<int>(devices.size()), seed_here(options)}, job_options(options));
+    job = std::make_unique<Job>(*resolver, WorkerFacts{static_cast<int>(devices.size()), seed_here(options)},
+                                job_options(options));
     replicas.workers = job->workers();
     replicas.seed = job->seed();
     if (options.intra_op_threads == 0) replicas.intra_op_threads = threads_each();
@@ -93,7 +96,8 @@ struct MultiWorkerMirroredStrategy::Start {
   int threads_each() const {
     const auto& layout = job->workers()->layout();
     int on_machine = 0;
-    for (const int worker : layout.workers_of(layout.machine())) on_machine += layout.replicas[static_cast<std::size_t>(worker)];
+    for (const int worker : layout.workers_of(layout.machine()))
+      on_machine += layout.replicas[static_cast<std::size_t>(worker)];
     return std::max(1, available_cores() / on_machine);
   }
 
@@ -130,6 +134,7 @@ int MultiWorkerMirroredStrategy::worker_rank() const noexcept { return job_ == n
 
 experimental::MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(CommunicationImplementation communication,
                                                                        std::shared_ptr<const ClusterResolver> cluster_resolver)
-    : lockstep::MultiWorkerMirroredStrategy(std::move(cluster_resolver), {.communication = {.implementation = communication}}) {}
+    : lockstep::MultiWorkerMirroredStrategy(std::move(cluster_resolver), {.communication = {.implementation = communication}}) {
+}
 
 }  // namespace lockstep

@@ -117,8 +117,9 @@ GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std
     const auto count = static_cast<std::size_t>(layout.replicas[static_cast<std::size_t>(machine[w])]);
     for (std::size_t r = 0; r < count; ++r)
       for (std::size_t b = 0; b < buckets.size(); ++b) {
-        all[b].push_back(at::from_blob(blocks->data(static_cast<int>(w)) + place.buffer(r, b), {buckets[b].elements},
-                                       [blocks](void*) {}, at::TensorOptions(shapes[b].dtype)));
+        all[b].push_back(at::from_blob(
+            blocks->data(static_cast<int>(w)) + place.buffer(r, b), {buckets[b].elements}, [blocks](void*) {},
+            at::TensorOptions(shapes[b].dtype)));
         if (machine[w] == layout.rank) made.mine[b].push_back(all[b].back());
       }
   }

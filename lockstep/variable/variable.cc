@@ -82,7 +82,8 @@ at::Tensor Variable::State::aggregate() const {
     case VariableAggregation::kSum: return reduce(ReduceOp::kSum);
     case VariableAggregation::kMean: return reduce(ReduceOp::kMean);
     case VariableAggregation::kOnlyFirstReplica:
-      return workers() == nullptr ? components[0].detach().clone() : value_of_first(*workers(), components[0], read_text().c_str());
+      return workers() == nullptr ? components[0].detach().clone()
+                                  : value_of_first(*workers(), components[0], read_text().c_str());
     case VariableAggregation::kNone: break;
   }
   throw Error(ErrorCode::kInvalidArgument,

@@ -93,8 +93,13 @@ void print_flight(std::ostream& out, const FlightRecords& records, bool as_json)
     nlohmann::ordered_json json = {{"tasks", nlohmann::ordered_json::array()}, {"verdict", verdict(records)}};
     for (const auto& [task, calls] : records)
       if (const auto* last = last_of(calls))
-        json["tasks"].push_back({{"task", task}, {"number", last->number}, {"step", last->step}, {"call", last->call},
-                                 {"begun", last->begun}, {"state", state_of(*last)}, {"calls", calls.size()}});
+        json["tasks"].push_back({{"task", task},
+                                 {"number", last->number},
+                                 {"step", last->step},
+                                 {"call", last->call},
+                                 {"begun", last->begun},
+                                 {"state", state_of(*last)},
+                                 {"calls", calls.size()}});
     out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     return;
   }

@@ -13,8 +13,8 @@ struct FlightCall {
   std::uint64_t number = 0;
   std::uint64_t step = 0;
   std::string call = "";
-  double begun = 0;         // seconds since 1970
-  double seconds = -1;      // it took; below 0: it had not ended
+  double begun = 0;     // seconds since 1970
+  double seconds = -1;  // it took; below 0: it had not ended
   std::string error = "";
 };
 
