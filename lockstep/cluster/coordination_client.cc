@@ -93,6 +93,7 @@ struct CoordinationClient::State {
 
   void keep_in_touch(const std::stop_token& stop);
   void watch_failures(const std::stop_token& stop);
+  rpc::Admission join(const rpc::Introduction& introduction, const Deadline& deadline);
   void set_failure(const Failure& failure);
   // Makes a call that ends when the cluster has failed, or this object ends.
   using Call = std::function<grpc::Status(grpc::ClientContext&)>;
@@ -129,14 +130,9 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
       coordinator(at),
       on_failure(std::move(callback)),
       channel(open_channel(at, options.tls)) {
-  wait_for(channel, coordinator, task, options.join_timeout);
-  stub = rpc::Coordination::NewStub(channel);
   rpc::Introduction introduction;
   internal::to_message({task, options.secret, spec.to_json(), build_name(), host_name(), getpid()}, introduction);
-  rpc::Admission admission;
-  grpc::ClientContext context;
-  internal::set_deadline(context, kShortCall);
-  internal::throw_if_bad(stub->Join(&context, introduction, &admission), str("registration at ", coordinator));
+  const auto admission = join(introduction, Deadline::after(options.join_timeout));
   member = admission.member();
   const auto is_gone = [this](const std::string& how) {
     set_failure({leader, ErrorCode::kUnavailable, str("the coordinator, ", leader, " at ", coordinator, ", is gone: ", how)});
@@ -145,6 +141,24 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
                                         Deadline::after(kShortCall), is_gone, [is_gone] { is_gone("it has ended"); });
   heartbeat = start_thread("lockstep:beat", [this](const std::stop_token& stop) { keep_in_touch(stop); });
   watcher = start_thread("lockstep:watch", [this](const std::stop_token& stop) { watch_failures(stop); });
+}
+
+// A coordinator that is ending its last job is asked again: the next one comes at the same address.
+rpc::Admission CoordinationClient::State::join(const rpc::Introduction& introduction, const Deadline& deadline) {
+  stub = rpc::Coordination::NewStub(channel);
+  while (true) {
+    wait_for(channel, coordinator, task, deadline.remaining());
+    rpc::Admission admission;
+    grpc::ClientContext context;
+    internal::set_deadline(context, kShortCall);
+    const auto status = stub->Join(&context, introduction, &admission);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || deadline.has_passed()) {
+      internal::throw_if_bad(status, str("registration at ", coordinator));
+      return admission;
+    }
+    std::unique_lock lock(mu);
+    changed.wait_for(lock, kRetry, [&] { return is_ending; });
+  }
 }
 
 CoordinationClient::State::~State() {

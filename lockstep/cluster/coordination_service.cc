@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/cluster/rpc.h"
 
 namespace lockstep::internal {
@@ -18,11 +20,21 @@ Deadline deadline_of(const rpc::Wait& wait) {
 
 grpc::Status CoordinationService::Join(grpc::ServerContext*, const rpc::Introduction* request, rpc::Admission* reply) {
   return as_status([&] {
-    const auto member = members_.join(from_message(*request));
+    const auto member = admit(from_message(*request));
     reply->set_member(member);
     reply->set_lifeline_port(lifeline_port_);
     reply->set_ticket(admit_(member));
   });
+}
+
+// Both sides hear why somebody is refused.
+std::uint64_t CoordinationService::admit(const Introduction& introduction) {
+  try {
+    return members_.join(introduction);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable) log_warning(error.message());
+    throw;
+  }
 }
 
 grpc::Status CoordinationService::Tell(grpc::ServerContext*, const rpc::Note* request, rpc::Nothing*) {

@@ -24,6 +24,8 @@ class CoordinationService final : public rpc::Coordination::Service {
   grpc::Status List(grpc::ServerContext*, const rpc::Nothing*, rpc::Members* reply) override;
 
  private:
+  std::uint64_t admit(const Introduction& introduction);
+
   Members& members_;
   const int lifeline_port_;
   const std::function<std::uint64_t(std::uint64_t member)> admit_;

@@ -16,6 +16,8 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
 
 std::string shortened(double seconds) { return str(static_cast<std::int64_t>(seconds * 10) / 10.0, " s"); }
 
+constexpr std::chrono::seconds kGoodbyeOnTheWay(2);
+
 // Takes as long for a wrong secret as for a right one.
 bool is_same_secret(const std::string& a, const std::string& b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
@@ -34,7 +36,7 @@ std::uint64_t Members::join(const Introduction& introduction) {
     return Error(ErrorCode::kFailedPrecondition,
                  str("the cluster does not admit ", introduction.task, " on host '", introduction.host, "': ", why));
   };
-  const std::lock_guard lock(mu_);
+  std::unique_lock lock(mu_);
   if (!is_same_secret(introduction.secret, secret_))
     throw refuse("its job secret is another one; start all tasks with the same LOCKSTEP_JOB_SECRET");
   if (introduction.build != build_)
@@ -43,6 +45,7 @@ std::uint64_t Members::join(const Introduction& introduction) {
     throw refuse(str("it was told the cluster is ", introduction.spec, " and the coordinator ", spec_, "; give all the same"));
   if (std::ranges::count(expected_, introduction.task) == 0)
     throw refuse(str("there is no such task; the cluster has ", lockstep::join(", ", expected_)));
+  require_beginning(lock, introduction);
   const auto found = members_.find(introduction.task);
   if (found != members_.end() && !found->second.has_left)
     throw refuse(str("its place is taken by process ", found->second.introduction.pid, " on host '",
@@ -53,6 +56,22 @@ std::uint64_t Members::join(const Introduction& introduction) {
   members_[introduction.task] = {introduction, id, {}, std::chrono::steady_clock::now()};
   changed_.notify_all();
   return id;
+}
+
+// A job that ends admits nobody any more: who comes belongs to the next one, whose coordinator is not there yet.
+void Members::require_beginning(std::unique_lock<std::mutex>& lock, const Introduction& introduction) {
+  const auto has_left = [&](const Task& task) {
+    const auto found = members_.find(task);
+    return found != members_.end() && found->second.has_left;
+  };
+  // A process that has a place already, and comes again, may have said good-bye: it is on the way.
+  const auto found = members_.find(introduction.task);
+  if (found != members_.end() && found->second.introduction.pid == introduction.pid &&
+      found->second.introduction.host == introduction.host)
+    changed_.wait_for(lock, kGoodbyeOnTheWay, [&] { return is_over() || has_left(introduction.task); });
+  if (is_over() || has_left(expected_[0]) || has_left(introduction.task))
+    throw Error(ErrorCode::kUnavailable, str("the job at this address is ending and admits ", introduction.task,
+                                             " no more; the next one is waited for"));
 }
 
 Member* Members::find(std::uint64_t id) {

@@ -57,7 +57,8 @@ class Members {
   Members(std::vector<Task> expected, std::string secret, std::string spec, std::string build);
 
   // Enters a task and returns the id of its life. Throws kFailedPrecondition that says what does not fit (secret, cluster
-  // spec, build, a task that is not expected) or who has the place already.
+  // spec, build, a task that is not expected) or who has the place already, kUnavailable when the job is ending: the task
+  // may try again.
   std::uint64_t join(const Introduction& introduction);
 
   // A clean good-bye. Barriers do not wait for it any more: they fail.
@@ -100,6 +101,7 @@ class Members {
   };
 
   // With mu_ held.
+  void require_beginning(std::unique_lock<std::mutex>& lock, const Introduction& introduction);
   Member* find(std::uint64_t id);
   const Member& require(std::uint64_t id);
   void fail_locked(const Task& task, ErrorCode code, const std::string& message);

@@ -81,7 +81,8 @@ TEST_F(MembersTest, WhoHasLeftIsNotALoss) {
   EXPECT_EQ(members.failure(), std::nullopt);
   EXPECT_THAT([&] { members.barrier("end", zero, Deadline::after(10s)); },
               ThrowsCode(ErrorCode::kUnavailable, "worker 1 (has left)"));
-  EXPECT_NE(members.join(worker(1)), one);  // its place is free
+  // Who comes now belongs to the next job at this address.
+  EXPECT_THAT([&] { members.join(worker(1)); }, ThrowsCode(ErrorCode::kUnavailable, "is ending"));
 }
 
 TEST_F(MembersTest, StrangersAndThoseWhoLeftAreToldSo) {

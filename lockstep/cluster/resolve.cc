@@ -3,8 +3,10 @@
 #include <array>
 #include <functional>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/json.h"
 #include "lockstep/cluster/ranked_cluster_resolver.h"
 #include "lockstep/cluster/slurm_cluster_resolver.h"
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
@@ -29,6 +31,10 @@ Resolver from_environment(const Environment& variables) {
 constexpr std::array<Source, 6> kSources = {{
     {"TF_CONFIG", "TF_CONFIG",
      [](const Environment& variables) -> Resolver {
+       // A program that was told something must not train alone because it was told wrong.
+       if (const auto text = variables.get("TF_CONFIG").value_or(""); !internal::parse_json(text, "TF_CONFIG").is_object())
+         throw Error(ErrorCode::kInvalidArgument,
+                     str("TF_CONFIG is ", text.substr(0, 60), "; it must be a JSON object with 'cluster' and 'task'"));
        return std::make_shared<TFConfigClusterResolver>(TFConfigOptions{.variables = variables});
      }},
     {"torchrun", "WORLD_SIZE", from_environment<TorchrunClusterResolver>},

@@ -49,17 +49,22 @@ std::vector<Task> workers_of(const ClusterSpec& spec) {
 // What workers tell each other before there is an engine.
 struct Facts {
   std::string machine;
-  std::string host;  // where the others reach it
+  std::string host;    // where the others reach it
+  std::string wishes;  // what must be the same on all
   WorkerFacts mine;
 
-  std::string to_text() const { return str(machine, "\n", host, "\n", mine.replicas, "\n", mine.seed); }
+  std::string to_text() const { return str(machine, "\n", host, "\n", wishes, "\n", mine.replicas, "\n", mine.seed); }
   static Facts from_text(const std::string& text) {
-    std::array<std::string, 4> lines;
+    std::array<std::string, 5> lines;
     std::istringstream in(text);
     for (auto& line : lines) std::getline(in, line);
-    return {lines[0], lines[1], {std::stoi(lines[2]), std::stoull(lines[3])}};
+    return {lines[0], lines[1], lines[2], {std::stoi(lines[3]), std::stoull(lines[4])}};
   }
 };
+
+std::string wishes_of(const JobOptions& options) {
+  return str("engine ", options.engine, options.is_deterministic ? ", deterministic" : ", not deterministic");
+}
 
 std::vector<int> number_machines(const std::vector<Facts>& facts, bool is_shared) {
   std::map<std::string, int> seen;
@@ -156,11 +161,15 @@ void Job::State::connect() {
 }
 
 void Job::State::exchange_facts(const WorkerFacts& mine) {
-  const Facts here{machine_key(), address_towards(coordinator), mine};
+  const Facts here{machine_key(), address_towards(coordinator), wishes_of(options), mine};
   client->put(str("facts/", rank), here.to_text());
   client->barrier("the start of the job", options.join_timeout);
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
     facts.push_back(Facts::from_text(client->get(str("facts/", worker), options.join_timeout)));
+  for (std::size_t worker = 0; worker < tasks.size(); ++worker)
+    if (facts[worker].wishes != facts[0].wishes)
+      throw Error(ErrorCode::kInvalidArgument, str(tasks[0], " was given '", facts[0].wishes, "' and ", tasks[worker], " '",
+                                                   facts[worker].wishes, "'; give all workers the same options"));
   // The coordinator knows itself by a name that may mean this machine only: others tell what leads to them.
   if (rank == 0 && is_loopback(facts[0].host))
     for (const auto& other : facts)
@@ -272,10 +281,15 @@ Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOpti
     : state_(std::make_unique<State>(resolver, options)) {
   State& s = *state_;
   s.connect();
-  s.exchange_facts(mine);
-  s.make_group();
-  s.start_watch();
-  s.workers->barrier("the start of the job");
+  try {
+    s.exchange_facts(mine);
+    s.make_group();
+    s.start_watch();
+    s.workers->barrier("the start of the job");
+  } catch (const Error& error) {
+    s.client->fail(error.code(), error.message());  // the others get this reason, not that a worker has left
+    throw;
+  }
 }
 
 Job::~Job() {

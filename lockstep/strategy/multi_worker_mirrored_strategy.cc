@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <utility>
 
 #include "lockstep/base/environment.h"
@@ -9,6 +10,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/resolve.h"
 #include "lockstep/cluster/roles.h"
 
@@ -52,6 +54,21 @@ JobOptions job_options(const MultiWorkerOptions& options) {
   return result;
 }
 
+// Every address that is given is one, and nobody else's.
+void require_addresses(const ClusterSpec& spec) {
+  std::map<std::string, std::string> seen;
+  for (const std::string job : {"chief", "worker"})
+    for (std::int64_t index = 0; index < task_count(spec, job); ++index) {
+      const auto text = spec.task_address(job, index);
+      if (text.empty()) continue;  // told when it registers
+      const auto who = str(job, " ", index);
+      Address::parse(text, who);
+      if (const auto [other, is_new] = seen.emplace(text, who); !is_new)
+        throw Error(ErrorCode::kInvalidArgument,
+                    str(kName, ": ", other->second, " and ", who, " have one address, ", text, "; every task needs its own"));
+    }
+}
+
 // A cluster of several workers, of which this is one. An evaluator is a cluster of its own.
 bool has_others(const ClusterResolver& resolver) {
   const auto spec = resolver.cluster_spec();
@@ -61,6 +78,10 @@ bool has_others(const ClusterResolver& resolver) {
     throw Error(ErrorCode::kInvalidArgument, str(kName, ": ", resolver.source(), " describes the cluster ", spec,
                                                  " and not which of its tasks this is; give "
                                                  "both task type and task id"));
+  require_addresses(spec);
+  if (*resolver.task_id() < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                str(kName, ": the task's index is ", *resolver.task_id(), "; indices count from 0"));
   validate_cluster_spec(spec, type, resolver.task_id());
   if (*type == "ps")
     throw Error(ErrorCode::kInvalidArgument, str(kName, ": this task is ps ", *resolver.task_id(),

@@ -161,8 +161,8 @@ at::Tensor Strategy::reduce(ReduceOpArg op, const at::Tensor& value, const Axis&
   require_cross_replica_or_default("reduce");
   if (axis.is_given()) return reduce_leaf(op, std::vector<at::Tensor>(replicas_->size(), value), axis);
   require_dense(value, "reduce");
-  // With other workers each has a value of its own, which is its only replica's.
-  if (replicas_->workers() != nullptr && replicas_->size() == 1) return reduce_leaf(op, {&value, 1}, axis);
+  // With other workers each has a value of its own.
+  if (replicas_->workers() != nullptr) return reduce_values(op, replicas_->workers()->all_gather("reduce", {&value, 1}));
   const bool is_zero = value.dim() == 0 && value.item<double>() == 0;
   if (op == ReduceOp::kSum && num_replicas_in_sync() > 1 && !is_zero)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("reduce: a value that is not distributed (", value.sizes(), " ",
@@ -187,10 +187,10 @@ at::Tensor Strategy::gather(const PerReplica<IndexedSlices>& value, std::int64_t
   return gather(PerReplica<at::Tensor>(std::move(dense)), axis);
 }
 
-at::Tensor Strategy::gather(const at::Tensor& value, std::int64_t) {
+at::Tensor Strategy::gather(const at::Tensor& value, std::int64_t axis) {
   require_cross_replica_or_default("gather");
   require_dense(value, "gather");
-  return value;
+  return replicas_->workers() == nullptr ? value : gather_leaf({&value, 1}, axis);
 }
 
 DistributedDataset Strategy::experimental_distribute_dataset(const data::Dataset& dataset, const InputOptions& options) {

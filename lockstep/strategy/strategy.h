@@ -68,7 +68,8 @@ class Strategy {
   // as a PerReplica value.
   template <typename T>
   T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axis& axis = {});
-  // A value that is not distributed: its mean is itself; its sum is only defined for one replica, or for 0.
+  // A value that is not distributed: its mean is itself; its sum is only defined for one replica, or for 0. With several
+  // workers: over what each of them gives.
   at::Tensor reduce(ReduceOpArg op, const at::Tensor& value, const Axis& axis = {});
   double reduce(ReduceOpArg op, double value);
   // The components of a variable synchronised on read; a mirrored one counts as Mirrored.

@@ -45,6 +45,8 @@ MultiWorkerOptions options_of(const Parameters& parameters) {
 void run_scenario(const std::string& name, const Parameters& parameters) {
   if (name == "train") return train(parameters);
   if (name == "collectives") return collectives(parameters);
+  if (name == "errors") return errors(parameters);
+  if (name == "cases") return cases(parameters);
   if (name == "misbehave") return misbehave(parameters);
   throw Error(ErrorCode::kInvalidArgument, str("there is no scenario '", name, "'"));
 }

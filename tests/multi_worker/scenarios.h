@@ -28,6 +28,8 @@ void run_scenario(const std::string& name, const Parameters& parameters);
 // The scenarios.
 void train(const Parameters& parameters);        // a CNN with dropout; prints the weights' digest
 void collectives(const Parameters& parameters);  // every kind of collective; prints what came
+void errors(const Parameters& parameters);       // calls that do not fit together; prints the codes
+void cases(const Parameters& parameters);        // numbered ones of CASES.md; prints what came
 void misbehave(const Parameters& parameters);    // one worker does what it should not
 
 }  // namespace lockstep::testing
