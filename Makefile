@@ -35,6 +35,7 @@ demo: setup
 	@$(BUILD)/bin/fashion_mnist --out $(BUILD)/fashion_mnist.pt
 
 test: build
+	@scripts/setup.sh tests
 	@python3 scripts/run_tests.py $(BUILD)
 
 lint: setup

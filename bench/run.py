@@ -14,11 +14,13 @@ from types import SimpleNamespace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import calls, engines, peers, report, training  # noqa: E402
+from driver import calls, engines, link, peers, report, startup, training  # noqa: E402
 from driver.processes import Failure  # noqa: E402
 from driver.quiet import Patience  # noqa: E402
 
-SECTIONS = ["calls", "engines", "memory"] + training.MODELS
+SIMPLE = {"calls": calls.measure_calls, "engines": engines.measure, "startup": startup.measure, "link": link.measure,
+          "memory": calls.measure_memory}
+SECTIONS = list(SIMPLE) + training.MODELS
 
 
 def parse():
@@ -62,12 +64,8 @@ def make_settings(arguments):
 
 def measure(section, settings):
     """The rows of one section, and what gave wrong results in it."""
-    if section == "calls":
-        return calls.measure_calls(settings), []
-    if section == "engines":
-        return engines.measure(settings), []
-    if section == "memory":
-        return calls.measure_memory(settings), []
+    if section in SIMPLE:
+        return SIMPLE[section](settings), []
     return training.measure(section, settings)
 
 

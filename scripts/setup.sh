@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and the demo need, when they are missing.
-# Usage: scripts/setup.sh [wheel|fuzz]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed;
-# "fuzz": what the fuzz targets need, without LibTorch.
+# Usage: scripts/setup.sh [wheel|fuzz|tests]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed;
+# "fuzz": what the fuzz targets need, without LibTorch; "tests": what only tests use (a Slurm, tools for networks).
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
@@ -12,6 +12,7 @@ case "${1:-}" in
   wheel) ;;
   fuzz) packages=(clang libclang-rt-14-dev nlohmann-json3-dev libcli11-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
                   protobuf-compiler-grpc make) ;;
+  tests) packages=(slurmctld slurmd slurm-client iproute2 nftables) ;;
   *) packages+=(libtorch-dev) ;;
 esac
 

@@ -16,9 +16,13 @@ def free_ports(count):
     return ports
 
 
-def environments(workers, **more):
+def environments(workers):
+    """One for each of so many workers on the loopback."""
+    return environments_at([f"127.0.0.1:{port}" for port in free_ports(workers)])
+
+
+def environments_at(addresses):
     """One for each worker: who it is, and the job's secret."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     secret = secrets.token_hex(8)
     return [{"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}),
-             "LOCKSTEP_JOB_SECRET": secret, **more} for index in range(workers)]
+             "LOCKSTEP_JOB_SECRET": secret} for index in range(len(addresses))]

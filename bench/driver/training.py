@@ -12,6 +12,8 @@ INDEPENDENT = "two C++ processes without communication"
 DDP = "PyTorch DDP, gloo"
 TF = "TensorFlow MirroredStrategy"
 TF_LOOP = "TensorFlow MirroredStrategy, all steps in one tf.function"
+TF_WORKERS = "TensorFlow MultiWorkerMirroredStrategy"
+TF_WORKERS_LOOP = "TensorFlow MultiWorkerMirroredStrategy, all steps in one tf.function"
 WORKERS = "two workers"
 MIRRORED = "MirroredStrategy with two replicas"
 TARGETS = {
@@ -20,6 +22,13 @@ TARGETS = {
     TF: {"W1": 2.5, "W4": 4, "W5": 1.25},
     TF_LOOP: {},
 }
+# Two workers of one replica each.
+WORKER_TARGETS = {
+    DDP: {"W1": 1, "W2": 1, "W3": 1, "W4": 1, "W5": 1},
+    TF_WORKERS: {"W1": 5, "W2": 1, "W4": 5, "W5": 1},
+    TF_WORKERS_LOOP: {},
+}
+FOREIGN = (DDP, TF, TF_LOOP, TF_WORKERS, TF_WORKERS_LOOP)
 # Overlap may not cost anything; this much is what two identical programs differ by on a quiet machine.
 OVERLAP_NOISE = 0.03
 
@@ -43,9 +52,11 @@ class Training:
             ddp = [[settings.torch, os.path.join(peers, "ddp.py"), model]]
             plans += [(DDP, "malloc as it is", ddp, {}), (DDP, "malloc keeps pages", ddp, KEPT_PAGES)]
         if settings.tensorflow:
-            script = [settings.tensorflow, os.path.join(peers, "tf_mirrored.py"), model]
-            plans += [(who, f"{intra} x {inter} threads", [script + [f"--form={form}", f"--intra={intra}", f"--inter={inter}"]], {})
-                      for who, form in ((TF, "call"), (TF_LOOP, "loop")) for intra, inter in ((0, 0), (1, 2))]
+            for who, script, form in ((TF, "tf_mirrored.py", "call"), (TF_LOOP, "tf_mirrored.py", "loop"),
+                                      (TF_WORKERS, "tf_multi_worker.py", "call"), (TF_WORKERS_LOOP, "tf_multi_worker.py", "loop")):
+                command = [settings.tensorflow, os.path.join(peers, script), model, f"--form={form}"]
+                plans += [(who, f"{intra} x {inter} threads", [command + [f"--intra={intra}", f"--inter={inter}"]], {})
+                          for intra, inter in ((0, 0), (1, 2))]
         plans.append((WORKERS, "", [[program, "--mode=worker", *ours]] * 2, cluster.environments(2)))
         self.plans = plans
         self.contenders = {}  # (who, variant) -> Contender
@@ -61,7 +72,7 @@ class Training:
                 self.settings.versions.setdefault("libtorch", ready.get("libtorch"))
                 contender.train(min(1.0, self.settings.window))
             except Failure as failure:
-                if key[0] not in (DDP, TF, TF_LOOP):
+                if key[0] not in FOREIGN:
                     raise
                 print(f"  {failure}; its line is left out", flush=True)
                 contender.stop()
@@ -83,27 +94,28 @@ class Training:
         variants = [(variant, c) for (name, variant), c in self.contenders.items() if name == who]
         return max(variants, key=lambda pair: median(pair[1].samples), default=(None, None))
 
+    def against(self, what, ours, who, target):
+        """The line of `ours` against the best variant of a peer; none when the peer is not here."""
+        variant, peer = self.best(who)
+        if peer is None:
+            return []
+        others = {name: round(median(c.samples), 1) for (w, name), c in self.contenders.items() if w == who}
+        return [row(what, "examples/s", ours.samples, peer=who, peer_values=peer.samples, target=target,
+                    config={**self.config(ours), "peer_variant": variant, "peer_medians": others,
+                            "disturbed_samples": ours.disturbed + peer.disturbed})]
+
     def rows(self):
         lockstep = self.contenders["lockstep", ""]
         plain = self.contenders["no overlap", ""]
         result = []
-        for who in (INDEPENDENT, DDP, TF, TF_LOOP):
-            variant, peer = self.best(who)
-            if peer is None:
-                continue
-            others = {name: round(median(c.samples), 1) for (w, name), c in self.contenders.items() if w == who}
-            result.append(row(f"train {self.model}", "examples/s", lockstep.samples, peer=who, peer_values=peer.samples,
-                              target=TARGETS[who].get(self.model),
-                              config={**self.config(lockstep), "peer_variant": variant, "peer_medians": others,
-                                      "disturbed_samples": lockstep.disturbed + peer.disturbed}))
+        for who, targets in TARGETS.items():
+            result += self.against(f"train {self.model}", lockstep, who, targets.get(self.model))
         workers = self.contenders[WORKERS, ""]
         result.append(row(f"two workers {self.model}", "examples/s", workers.samples, peer=MIRRORED,
                           peer_values=lockstep.samples, target=0.95,
                           config={**self.config(workers), "disturbed_samples": workers.disturbed + lockstep.disturbed}))
-        variant, ddp = self.best(DDP)
-        if ddp is not None:
-            result.append(row(f"two workers {self.model}", "examples/s", workers.samples, peer=DDP, peer_values=ddp.samples,
-                              target=1.0, config={**self.config(workers), "peer_variant": variant}))
+        for who, targets in WORKER_TARGETS.items():
+            result += self.against(f"two workers {self.model}", workers, who, targets.get(self.model))
         result.append(row(f"overlap {self.model}", "examples/s", lockstep.samples, peer="overlap off",
                           peer_values=plain.samples, target=1.0, tolerance=OVERLAP_NOISE,
                           config={**self.config(lockstep), "disturbed_samples": lockstep.disturbed + plain.disturbed}))

@@ -21,13 +21,18 @@ keras = tf.keras
 layers = keras.layers
 
 
-def parse():
+def make_parser():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--intra", type=int, default=0)
     parser.add_argument("--inter", type=int, default=0)
     parser.add_argument("--form", choices=["call", "loop"], default="call")
-    return parser.parse_args()
+    return parser
+
+
+def set_threads(arguments):
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.intra)
+    tf.config.threading.set_inter_op_parallelism_threads(arguments.inter)
 
 
 def conv(outputs, padding):
@@ -90,10 +95,10 @@ def mean_loss(model, output, target):
 
 
 class Trainer:
-    def __init__(self, arguments):
+    def __init__(self, arguments, strategy):
         self.model = arguments.model
         self.is_loop = arguments.form == "loop"
-        self.strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        self.strategy = strategy
         with self.strategy.scope():
             self.net = make_net(self.model)
             self.optimizer = make_optimizer(self.model)
@@ -144,13 +149,13 @@ class Trainer:
 
 
 def main():
-    arguments = parse()
+    arguments = make_parser().parse_args()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * common.REPLICAS)
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.intra)
-    tf.config.threading.set_inter_op_parallelism_threads(arguments.inter)
+    set_threads(arguments)
     keras.utils.set_random_seed(1)
-    common.serve(Trainer(arguments).train, common.BATCH[arguments.model] * common.REPLICAS)
+    trainer = Trainer(arguments, tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+    common.serve(trainer.train, common.BATCH[arguments.model] * common.REPLICAS)
 
 
 if __name__ == "__main__":

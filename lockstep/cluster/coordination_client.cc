@@ -143,7 +143,8 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
   watcher = start_thread("lockstep:watch", [this](const std::stop_token& stop) { watch_failures(stop); });
 }
 
-// A coordinator that is ending its last job is asked again: the next one comes at the same address.
+// A coordinator that is ending its last job says so, or drops the call; it is asked again: the next one comes at the same
+// address.
 rpc::Admission CoordinationClient::State::join(const rpc::Introduction& introduction, const Deadline& deadline) {
   stub = rpc::Coordination::NewStub(channel);
   while (true) {
@@ -152,7 +153,9 @@ rpc::Admission CoordinationClient::State::join(const rpc::Introduction& introduc
     grpc::ClientContext context;
     internal::set_deadline(context, kShortCall);
     const auto status = stub->Join(&context, introduction, &admission);
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || deadline.has_passed()) {
+    const bool is_ending_there =
+        status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
+    if (!is_ending_there || deadline.has_passed()) {
       internal::throw_if_bad(status, str("registration at ", coordinator));
       return admission;
     }

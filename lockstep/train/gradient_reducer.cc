@@ -82,10 +82,11 @@ std::pair<std::size_t, std::size_t> GradientReducer::State::replicas_here() cons
 
 std::vector<std::string> GradientReducer::State::unused() const {
   std::vector<std::string> result;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (replicas[0].slots[i].parameter.requires_grad() &&
-        std::ranges::none_of(replicas, [&](const Replica& replica) { return replica.slots[i].was_reached; }))
-      result.push_back(names[i]);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const bool is_reached = (i < was_reached_somewhere.size() && was_reached_somewhere[i]) ||
+                            std::ranges::any_of(replicas, [&](const Replica& replica) { return replica.slots[i].was_reached; });
+    if (replicas[0].slots[i].parameter.requires_grad() && !is_reached) result.push_back(names[i]);
+  }
   return result;
 }
 

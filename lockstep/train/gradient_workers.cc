@@ -76,6 +76,7 @@ void GradientReducer::State::agree(ReplicaContext& context, Group& group) {
     }
     mine.push_back(is_twice ? '1' : '0');
     agreed_kinds.assign(names.size(), GradientKind::kNone);
+    was_reached_somewhere.resize(names.size());
     has_come_twice = false;
     for (const auto& theirs : workers()->exchange(str("optimizer.step() of ", model->name()).c_str(), mine)) {
       if (theirs.size() != mine.size())
@@ -86,6 +87,7 @@ void GradientReducer::State::agree(ReplicaContext& context, Group& group) {
         const auto kind = static_cast<GradientKind>(theirs[i] - '0');
         auto& all = agreed_kinds[i];
         if (kind == GradientKind::kDense || all == GradientKind::kNone) all = kind;
+        if (kind != GradientKind::kNone) was_reached_somewhere[i] = true;
       }
       has_come_twice = has_come_twice || theirs.back() == '1';
     }

@@ -34,7 +34,8 @@ def read_table(path):
 def find_tests():
     """The full names of all tests."""
     names = set()
-    for path in [*HERE.glob("*_test.cc"), *(ROOT / "lockstep").rglob("*_test.cc")]:
+    for path in [*HERE.glob("*_test.cc"), *(ROOT / "tests/multi_worker").glob("*_test.cc"),
+                 *(ROOT / "lockstep").rglob("*_test.cc")]:
         names.update(f"{suite}.{name}" for suite, name in TEST.findall(path.read_text()))
     return names
 

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/str.h"
 #include "tests/multi_worker/cluster.h"
+#include "tests/multi_worker/slurm.h"
 
 // The ways to start a job: whoever tells the workers of each other, they train to the same bits.
 
@@ -87,6 +88,16 @@ TEST(Launch, ByTorchrunsVariables) {
                      {"MASTER_PORT", port}};
   };
   EXPECT_EQ(weights_of(run_all({worker(variables(0)), worker(variables(1))})), twice());
+}
+
+// Slurm itself, not its variables alone.
+TEST(Launch, BySrun) {
+  if (const auto why = Slurm::why_not()) GTEST_SKIP() << *why;
+  const Slurm slurm;
+  EXPECT_EQ(weights_of({run_process("srun", slurm.srun(2, worker({})), kLimit)}), twice());
+  EXPECT_EQ(weights_of({run_process("srun with gloo", slurm.srun(2, worker({}, {"engine=gloo"})), kLimit)}), twice());
+  const auto pmix = slurm.srun(2, worker({}, {"engine=mpi"}), {"--mpi=pmix"});
+  EXPECT_EQ(weights_of({run_process("srun with mpi", pmix, kLimit)}), twice());
 }
 
 TEST(Launch, AChiefTrainsWithTheWorkers) {

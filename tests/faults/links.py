@@ -1,0 +1,69 @@
+"""Machines and links that vanish, lose packets or are slow."""
+import sys
+
+import network
+from registry import expect, fault
+from tasks import Job, Task, clean_environment, expect_digests, right_digest, words
+from verdicts import AFTER_LOSS, expect_gone
+
+STEPS = 60
+
+
+def job_on_machines(at):
+    """Three workers: on three machines, or two of them on the first."""
+    layout = at.draw("layout", [(0, 1, 2), (0, 0, 1)])
+    switch = network.Switch(at, max(layout) + 1)
+    places = [(switch.machines[machine], switch.machines[machine].address) for machine in layout]
+    job = Job(at, places=places)
+    job.start_and_begin(words("misbehave", work=2, timeout=20, join=20))
+    return job, switch, layout
+
+
+def cut(at, how):
+    """One machine is cut off; those that remain together name one of the others, and so does it."""
+    job, switch, layout = job_on_machines(at)
+    machine = at.draw("machine", sorted(set(layout)))
+    since = at.wait_a_moment(0.6)
+    how(switch, switch.machines[machine])
+    cut_off = {index for index, place in enumerate(layout) if place == machine}
+    rest = set(range(len(layout))) - cut_off
+    for side, lost in ((cut_off, rest), (rest, cut_off)):
+        # Away from the coordinator it is the coordinator that is seen to be gone.
+        named = {0} if 0 in lost else lost
+        expect_gone(at, [job.tasks[index] for index in sorted(side)], named, since, AFTER_LOSS)
+
+
+@fault("link_down", needs=network.need_networks, at_once=3)
+def link_down(at):
+    kind = at.draw("kind", ["cable", "interface"])
+    cut(at, lambda switch, machine: switch.pull_plug(machine) if kind == "cable" else network.switch_off(machine))
+
+
+@fault("machine_vanishes", needs=network.need_filters, at_once=3)
+def machine_vanishes(at):
+    cut(at, lambda switch, machine: network.vanish(machine))
+
+
+@fault("five_percent_loss", needs=network.need_filters, at_once=2, limit=90)
+def five_percent_loss(at):
+    right_digest(at, 2, STEPS)
+    switch = network.Switch(at, 2)
+    job = Job(at, places=[(machine, machine.address) for machine in switch.machines])
+    for machine in switch.machines:
+        network.lose(machine, 5)
+    job.start(words("train", steps=STEPS, timeout=60, join=60))
+    expect_digests(at, job.tasks, STEPS)
+
+
+@fault("twenty_milliseconds", needs=network.need_tunnels, at_once=2, limit=120)
+def twenty_milliseconds(at):
+    steps = 15
+    right_digest(at, 2, steps)
+    (machines, line) = network.slow_pair(at, lambda name, command: Task(at, name, [sys.executable] + command, clean_environment(at)), 20)
+    expect(line.wait_for("^ready$", 10), "the slow line did not start")
+    job = Job(at, places=[(machine, machine.address) for machine in machines])
+    job.start(words("train", steps=steps, timeout=60, join=60))
+    expect_digests(at, job.tasks, steps)
+    lasted = max(task.ended_at for task in job.tasks) - at.started
+    expect(lasted > 2 * steps * 0.02, f"the job took {lasted:.1f} s: the line was not slow")
+    line.kill()

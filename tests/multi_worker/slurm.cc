@@ -1,0 +1,105 @@
+#include "tests/multi_worker/slurm.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep::testing {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+// Debian puts the daemons where an ordinary user's PATH does not lead.
+std::string found(const std::string& program) {
+  for (const char* folder : {"/usr/sbin/", "/usr/bin/"})
+    if (access((folder + program).c_str(), X_OK) == 0) return folder + program;
+  return "";
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Two tasks share a core where they must, nothing is confined, and nobody is asked who they are: the ports are open for
+// the length of a test.
+std::string configuration(const fs::path& folder, int controller_port, int node_port) {
+  std::ostringstream out;
+  out << "ClusterName=test\n"
+      << "SlurmctldHost=" << host_name() << "(127.0.0.1)\n"
+      << "SlurmUser=root\nSlurmdUser=root\n"
+      << "SlurmctldPort=" << controller_port << "\nSlurmdPort=" << node_port << "\n"
+      << "AuthType=auth/none\nCredType=cred/none\n"
+      << "StateSaveLocation=" << (folder / "state").string() << "\n"
+      << "SlurmdSpoolDir=" << (folder / "spool").string() << "\n"
+      << "SlurmctldPidFile=" << (folder / "controller.pid").string() << "\n"
+      << "SlurmdPidFile=" << (folder / "node.pid").string() << "\n"
+      << "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n"
+      << "SchedulerType=sched/builtin\nSelectType=select/linear\nReturnToService=2\nMpiDefault=none\nSwitchType=switch/none\n"
+      << "NodeName=" << host_name() << " NodeAddr=127.0.0.1 CPUs=" << sysconf(_SC_NPROCESSORS_ONLN) << " State=UNKNOWN\n"
+      << "PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=YES\n";
+  return out.str();
+}
+
+fs::path new_folder() {
+  std::string name = (fs::temp_directory_path() / "lockstep-slurm-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder for Slurm");
+  return name;
+}
+
+}  // namespace
+
+std::optional<std::string> Slurm::why_not() {
+  for (const char* program : {"slurmctld", "slurmd", "srun"})
+    if (found(program).empty()) return str(program, " is not installed (Debian: slurmctld, slurmd, slurm-client)");
+  if (geteuid() != 0) return "Slurm's daemons start as root only";
+  return std::nullopt;
+}
+
+Slurm::Slurm() : folder_(new_folder()) {
+  fs::create_directory(folder_ / "state");
+  fs::create_directory(folder_ / "spool");
+  const auto ports = free_ports(2);
+  std::ofstream(folder_ / "slurm.conf") << configuration(folder_, ports[0], ports[1]);
+  for (const char* name : {"slurmctld", "slurmd"})
+    daemons_.push_back(std::make_unique<Process>(
+        name, Command{{found(name), "-D", "-f", (folder_ / "slurm.conf").string()}, variables()}));
+  // The node is registered when a task can run.
+  const auto ending = run_process("srun true", srun(1, {{"true"}, {}}), 30s);
+  if (ending.exit_code != 0) {
+    std::ostringstream why;
+    why << "Slurm does not start: " << ending;
+    for (const auto& daemon : daemons_) {
+      daemon->signal(SIGKILL);
+      why << daemon->wait(Process::Clock::now() + 5s);
+    }
+    throw std::runtime_error(why.str());
+  }
+}
+
+Slurm::~Slurm() {
+  for (const auto& daemon : daemons_) daemon->signal(SIGTERM);
+  for (const auto& daemon : daemons_) daemon->wait(Process::Clock::now() + 10s);
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+Variables Slurm::variables() const { return {{"SLURM_CONF", (folder_ / "slurm.conf").string()}}; }
+
+Command Slurm::srun(int tasks, Command command, const std::vector<std::string>& options) const {
+  std::vector<std::string> words = {found("srun"), str("--ntasks=", tasks), "--overcommit", "--immediate=30", "--quiet"};
+  words.insert(words.end(), options.begin(), options.end());
+  command.words.insert(command.words.begin(), words.begin(), words.end());
+  command.variables.merge(variables());
+  return command;
+}
+
+}  // namespace lockstep::testing
