@@ -5,50 +5,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <thread>
 
 #include "lockstep/base/str.h"
+#include "tests/support/key_value_store.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::seconds;
 
-// A key-value store of one process.
-class Store {
- public:
-  EngineSetup setup(int rank, int size) {
-    EngineSetup result;
-    result.rank = rank;
-    result.size = size;
-    result.put = [this](const std::string& key, const std::string& value) {
-      const std::lock_guard lock(mu_);
-      values_[key] = value;
-      changed_.notify_all();
-    };
-    result.get = [this](const std::string& key) {
-      std::unique_lock lock(mu_);
-      if (!changed_.wait_for(lock, seconds(10), [&] { return values_.count(key) > 0; }))
-        throw Error(ErrorCode::kDeadlineExceeded, key);
-      return values_[key];
-    };
-    return result;
-  }
-
- private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
 // Every rank on a thread of its own: they see each other's memory through the blocks only.
 void on_ranks(int size, const std::function<void(ShmTransport&)>& body) {
-  Store store;
+  testing::KeyValueStore store;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
@@ -135,7 +107,7 @@ TEST_P(ShmTransportSizes, SumsAreTheCanonicalOnesWhereverTheBuffersAre) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmTransportSizes, ::testing::Values(1, 2, 3, 5));
 
 TEST(ShmTransport, AbortEndsAWaitAtOnceAndEveryLaterCall) {
-  Store store;
+  testing::KeyValueStore store;
   std::optional<ShmTransport> peer;
   std::jthread other([&] { peer.emplace(store.setup(1, 2)); });
   ShmTransport shm(store.setup(0, 2));

@@ -4,47 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <map>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/collective/reduce_values.h"
+#include "tests/support/key_value_store.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 
-// A key-value store of one process.
-class Store {
- public:
-  EngineSetup setup(int rank, int size) {
-    EngineSetup result;
-    result.rank = rank;
-    result.size = size;
-    result.put = [this](const std::string& key, const std::string& value) {
-      const std::lock_guard lock(mu_);
-      values_[key] = value;
-      changed_.notify_all();
-    };
-    result.get = [this](const std::string& key) {
-      std::unique_lock lock(mu_);
-      changed_.wait_for(lock, std::chrono::seconds(20), [&] { return values_.count(key) > 0; });
-      return values_.at(key);
-    };
-    return result;
-  }
-
- private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
 // Every worker on a thread of its own, in shared memory.
 void on_workers(const std::vector<int>& replicas, const std::function<void(WorkerGroup&)>& body) {
-  Store store;
+  testing::KeyValueStore store;
   std::vector<std::jthread> threads;
   const auto size = static_cast<int>(replicas.size());
   for (int rank = 0; rank < size; ++rank)
@@ -52,6 +25,7 @@ void on_workers(const std::vector<int>& replicas, const std::function<void(Worke
       WorkerLayout layout{rank, replicas, std::vector<int>(replicas.size(), 0), {}};
       auto shm = std::make_shared<ShmTransport>(store.setup(rank, size));
       WorkerGroup group(std::make_unique<WorkerBytes>(layout, shm, nullptr));
+      group.barrier("all are here");  // nobody ends before the others have opened its memory
       body(group);
     });
 }

@@ -100,6 +100,13 @@ def stacks_of(pids):
     return "\n".join(texts)
 
 
+def _program(link):
+    try:
+        return os.path.basename(os.readlink(link))
+    except OSError:
+        return ""
+
+
 class Before:
     """What there was before a round, to compare with."""
 
@@ -107,6 +114,7 @@ class Before:
         self._round = at
         self._shared = self._in_shared_memory()
         self._files = self._in_tmp()
+        self._programs = set(os.listdir(os.path.dirname(at.suite.worker)))
 
     @staticmethod
     def _in_shared_memory():
@@ -115,6 +123,12 @@ class Before:
     @staticmethod
     def _in_tmp():
         return set(glob.glob("/tmp/lockstep*"))
+
+    def _has_company(self):
+        """Whether other programs of a build run here, whose segments and files could be taken for the round's."""
+        ours = set(processes_with(self._round.suite.mark, whole=False))
+        others = (int(entry.split("/")[2]) for entry in glob.glob("/proc/[0-9]*/exe") if _program(entry) in self._programs)
+        return any(pid not in ours for pid in others)
 
     def left_behind(self):
         """One line for each thing; processes are given a moment to be gone."""
@@ -125,8 +139,9 @@ class Before:
         kill_all(self._round.mark)
         found += [f"port {port} is still listened on" for place, port in sorted(self._round.ports, key=str)
                   if port in _listening_in(place)]
-        found += [f"/dev/shm/{name} is left" for name in self._in_shared_memory() - self._shared]
-        found += [f"{name} is left" for name in self._in_tmp() - self._files]
+        if not self._has_company():
+            found += [f"/dev/shm/{name} is left" for name in self._in_shared_memory() - self._shared]
+            found += [f"{name} is left" for name in self._in_tmp() - self._files]
         found += [f"the file {name} is left in the job's folder" for name in os.listdir(self._round.temporary)]
         return found
 

@@ -51,7 +51,7 @@ class Machine:
         return _run(self.inside(list(command)))
 
     def filter(self, *rules):
-        """Rules for all that comes in and goes out: "drop", "numgen random mod 100 < 5 drop"."""
+        """Rules for what comes in and goes out: ("output", "numgen random mod 100 < 5 drop")."""
         self.run("nft", "add table ip faults")
         for hook in ("input", "output"):
             self.run("nft", f"add chain ip faults {hook} {{ type filter hook {hook} priority 0; }}")
@@ -110,8 +110,8 @@ def switch_off(machine):
 
 
 def vanish(machine):
-    """Nothing comes in and nothing goes out, without a word to anybody."""
-    machine.filter(("input", "drop"), ("output", "drop"))
+    """Nothing comes in and nothing goes out, without a word to anybody. Inside the machine all is as it was."""
+    machine.filter(("input", "iifname eth drop"), ("output", "oifname eth drop"))
 
 
 def lose(machine, percent):
