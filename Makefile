@@ -21,7 +21,7 @@ SETUP := scripts/setup.sh wheel
 CONFIGURE := -DCMAKE_PREFIX_PATH=$(LIBTORCH)
 endif
 
-.PHONY: demo test build lint asan tsan fuzz bench install setup clean
+.PHONY: demo test build lint asan tsan fuzz bench install setup setup-tests clean
 .DEFAULT_GOAL := build
 
 setup:
@@ -34,8 +34,10 @@ demo: setup
 	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target fashion_mnist
 	@$(BUILD)/bin/fashion_mnist --out $(BUILD)/fashion_mnist.pt
 
-test: build
+setup-tests:
 	@scripts/setup.sh tests
+
+test: setup-tests build
 	@python3 scripts/run_tests.py $(BUILD)
 
 lint: setup

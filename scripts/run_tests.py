@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the test programs of a build folder and ends with the line 'N passed, M failed' (', K skipped' follows when
-this machine cannot run some).
+"""Runs the test programs of a build folder and ends with the line 'N passed, M failed'.
 
 Usage: scripts/run_tests.py FOLDER [--label LABEL] [--only PATTERN]
 
@@ -18,7 +17,7 @@ import xml.etree.ElementTree as xml
 
 
 def run_one(test, folder):
-    """Returns (passed, failed, skipped, text of failures)."""
+    """Returns (passed, failed, text of failures)."""
     environment = dict(os.environ, **test.get("environment", {}))
     report = os.path.join(folder, test["name"] + ".xml")
     command = list(test["command"])
@@ -31,22 +30,21 @@ def run_one(test, folder):
                               timeout=test["timeout"], text=True, errors="replace", cwd=folder)
         output, code = done.stdout, done.returncode
     except FileNotFoundError as missing:
-        return 0, 1, 0, f"{missing}: it was not built\n"
+        return 0, 1, f"{missing}: it was not built\n"
     except subprocess.TimeoutExpired as late:
         output = (late.stdout or b"").decode(errors="replace") + f"\nnot done after {test['timeout']} s\n"
         code = -1
     if test["kind"] != "gtest":
-        return (1, 0, 0, output if test.get("show") else "") if code == 0 else (0, 1, 0, output)
+        return (1, 0, output if test.get("show") else "") if code == 0 else (0, 1, output)
     if not os.path.exists(report):
-        return 0, 1, 0, output + f"\n{test['name']} ended with code {code} and no report\n"
+        return 0, 1, output + f"\n{test['name']} ended with code {code} and no report\n"
     suites = xml.parse(report).getroot()
     failed = int(suites.get("failures")) + int(suites.get("errors", 0))
     total = int(suites.get("tests"))
-    skipped = len(suites.findall(".//skipped"))
     if code != 0 and failed == 0:
         failed += 1
         output += f"\n{test['name']} ended with code {code}\n"
-    return total - failed - skipped, failed, skipped, output if failed or skipped else ""
+    return total - failed, failed, output if failed else ""
 
 
 def main():
@@ -62,18 +60,17 @@ def main():
         tests = [t for t in tests if arguments.label in t["labels"]]
     if arguments.only:
         tests = [t for t in tests if re.search(arguments.only, t["name"])]
-    passed = failed = skipped = 0
+    passed = failed = 0
     for test in tests:
         start = time.time()
-        good, bad, left_out, text = run_one(test, folder)
+        good, bad, text = run_one(test, folder)
         passed += good
         failed += bad
-        skipped += left_out
         print(f"{'FAILED' if bad else 'ok':6} {test['name']:32} {good:4} passed {bad:3} failed  {time.time() - start:6.1f} s",
               flush=True)
         if text:
             print(text, flush=True)
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    print(f"{passed} passed, {failed} failed")
     return 1 if failed or passed == 0 else 0
 
 

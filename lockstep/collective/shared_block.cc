@@ -50,7 +50,8 @@ SharedBlock SharedBlock::open(const std::string& ticket) {
   block.descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status {};
   if (block.descriptor_ < 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)
-    throw Error(ErrorCode::kUnavailable, str("process ", pid, ", a worker of this machine, ended before its memory was opened"));
+    throw Error(ErrorCode::kUnavailable,
+                str("process ", pid, ", a worker of this machine, ended before its memory was opened"));
   if (block.descriptor_ < 0 || fstat(block.descriptor_, &status) != 0 || status.st_size != static_cast<off_t>(bytes))
     throw Error(ErrorCode::kUnavailable,
                 str("the shared memory of process ", pid, " cannot be opened (", path, ": ", errno_text(errno),

@@ -121,9 +121,9 @@ struct GradientReducer::State {
   std::unique_ptr<BucketExchange> exchange;
   std::vector<Bucket> buckets;
   bool can_overlap;
-  std::vector<GradientKind> agreed_kinds;  // with other workers: of all
+  std::vector<GradientKind> agreed_kinds;   // with other workers: of all
   std::vector<bool> was_reached_somewhere;  // with other workers: by parameter, in any step; empty: no step yet
-  bool has_come_twice = false;             // a gradient in the first step, on any worker
+  bool has_come_twice = false;              // a gradient in the first step, on any worker
   bool has_reported_unused = false;
 
   // [r] used only by replica r (kinds, and sparse gradients: see above).

@@ -115,7 +115,7 @@ def vanish(machine):
 
 
 def lose(machine, percent):
-    machine.filter(("output", f"numgen random mod 100 < {percent} drop"))
+    machine.filter(("output", f"oifname eth numgen random mod 100 < {percent} drop"))
 
 
 def slow_pair(at, start, milliseconds):

@@ -6,7 +6,9 @@
 
 #include "lockstep/base/str.h"
 #include "tests/multi_worker/cluster.h"
+#ifdef LOCKSTEP_SRUN
 #include "tests/multi_worker/slurm.h"
+#endif
 
 // The ways to start a job: whoever tells the workers of each other, they train to the same bits.
 
@@ -90,15 +92,16 @@ TEST(Launch, ByTorchrunsVariables) {
   EXPECT_EQ(weights_of(run_all({worker(variables(0)), worker(variables(1))})), twice());
 }
 
+#ifdef LOCKSTEP_SRUN
 // Slurm itself, not its variables alone.
 TEST(Launch, BySrun) {
-  if (const auto why = Slurm::why_not()) GTEST_SKIP() << *why;
   const Slurm slurm;
   EXPECT_EQ(weights_of({run_process("srun", slurm.srun(2, worker({})), kLimit)}), twice());
   EXPECT_EQ(weights_of({run_process("srun with gloo", slurm.srun(2, worker({}, {"engine=gloo"})), kLimit)}), twice());
   const auto pmix = slurm.srun(2, worker({}, {"engine=mpi"}), {"--mpi=pmix"});
   EXPECT_EQ(weights_of({run_process("srun with mpi", pmix, kLimit)}), twice());
 }
+#endif
 
 TEST(Launch, AChiefTrainsWithTheWorkers) {
   const auto ports = free_ports(2);

@@ -1,5 +1,6 @@
 #include "tests/multi_worker/slurm.h"
 
+#include <pwd.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,17 +17,15 @@ namespace {
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-// Debian puts the daemons where an ordinary user's PATH does not lead.
-std::string found(const std::string& program) {
-  for (const char* folder : {"/usr/sbin/", "/usr/bin/"})
-    if (access((folder + program).c_str(), X_OK) == 0) return folder + program;
-  return "";
-}
-
 std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+std::string user_name() {
+  const passwd* const user = getpwuid(geteuid());
+  return user == nullptr ? "root" : user->pw_name;
 }
 
 // Two tasks share a core where they must, nothing is confined, and nobody is asked who they are: the ports are open for
@@ -35,7 +34,7 @@ std::string configuration(const fs::path& folder, int controller_port, int node_
   std::ostringstream out;
   out << "ClusterName=test\n"
       << "SlurmctldHost=" << host_name() << "(127.0.0.1)\n"
-      << "SlurmUser=root\nSlurmdUser=root\n"
+      << "SlurmUser=" << user_name() << "\nSlurmdUser=" << user_name() << "\n"
       << "SlurmctldPort=" << controller_port << "\nSlurmdPort=" << node_port << "\n"
       << "AuthType=auth/none\nCredType=cred/none\n"
       << "StateSaveLocation=" << (folder / "state").string() << "\n"
@@ -57,21 +56,14 @@ fs::path new_folder() {
 
 }  // namespace
 
-std::optional<std::string> Slurm::why_not() {
-  for (const char* program : {"slurmctld", "slurmd", "srun"})
-    if (found(program).empty()) return str(program, " is not installed (Debian: slurmctld, slurmd, slurm-client)");
-  if (geteuid() != 0) return "Slurm's daemons start as root only";
-  return std::nullopt;
-}
-
 Slurm::Slurm() : folder_(new_folder()) {
   fs::create_directory(folder_ / "state");
   fs::create_directory(folder_ / "spool");
   const auto ports = free_ports(2);
   std::ofstream(folder_ / "slurm.conf") << configuration(folder_, ports[0], ports[1]);
-  for (const char* name : {"slurmctld", "slurmd"})
-    daemons_.push_back(std::make_unique<Process>(
-        name, Command{{found(name), "-D", "-f", (folder_ / "slurm.conf").string()}, variables()}));
+  for (const char* daemon : {LOCKSTEP_SLURMCTLD, LOCKSTEP_SLURMD})
+    daemons_.push_back(
+        std::make_unique<Process>(daemon, Command{{daemon, "-D", "-f", (folder_ / "slurm.conf").string()}, variables()}));
   // The node is registered when a task can run.
   const auto ending = run_process("srun true", srun(1, {{"true"}, {}}), 30s);
   if (ending.exit_code != 0) {
@@ -95,7 +87,7 @@ Slurm::~Slurm() {
 Variables Slurm::variables() const { return {{"SLURM_CONF", (folder_ / "slurm.conf").string()}}; }
 
 Command Slurm::srun(int tasks, Command command, const std::vector<std::string>& options) const {
-  std::vector<std::string> words = {found("srun"), str("--ntasks=", tasks), "--overcommit", "--immediate=30", "--quiet"};
+  std::vector<std::string> words = {LOCKSTEP_SRUN, str("--ntasks=", tasks), "--overcommit", "--immediate=30", "--quiet"};
   words.insert(words.end(), options.begin(), options.end());
   command.words.insert(command.words.begin(), words.begin(), words.end());
   command.variables.merge(variables());

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +13,8 @@ namespace lockstep::testing {
 // their files in a folder that goes away with this object.
 class Slurm {
  public:
-  // Throws when the daemons do not answer.
-  Slurm();
+  Slurm();  // throws when the daemons do not answer
   ~Slurm();
-
-  // Why there can be none here: not installed, or no rights. Nothing: there can.
-  static std::optional<std::string> why_not();
 
   // `command` under srun with so many tasks. `options` come before the program.
   Command srun(int tasks, Command command, const std::vector<std::string>& options = {}) const;

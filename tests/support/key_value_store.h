@@ -39,4 +39,3 @@ class KeyValueStore {
 };
 
 }  // namespace lockstep::testing
-
