@@ -23,6 +23,9 @@ struct TlsFiles {
   std::string certificate = "";
   std::string key = "";
 
+  // LOCKSTEP_TLS_CA, LOCKSTEP_TLS_CERTIFICATE and LOCKSTEP_TLS_KEY; "" where they are not set.
+  static TlsFiles from_environment();
+
   bool is_given() const { return !certificate_authority.empty() || !certificate.empty() || !key.empty(); }
 };
 

@@ -27,13 +27,9 @@ using std::chrono::seconds;
 constexpr seconds kLook(1);
 
 CoordinationOptions coordination_of(const JobOptions& options) {
-  const Environment environment;
   CoordinationOptions result;
-  result.secret = options.secret.empty() ? environment.get("LOCKSTEP_JOB_SECRET").value_or("") : options.secret;
-  result.tls = options.tls;
-  if (!result.tls.is_given())
-    result.tls = {environment.get("LOCKSTEP_TLS_CA").value_or(""), environment.get("LOCKSTEP_TLS_CERTIFICATE").value_or(""),
-                  environment.get("LOCKSTEP_TLS_KEY").value_or("")};
+  result.secret = options.secret.empty() ? Environment().get("LOCKSTEP_JOB_SECRET").value_or("") : options.secret;
+  result.tls = options.tls.is_given() ? options.tls : TlsFiles::from_environment();
   result.join_timeout = options.join_timeout;
   return result;
 }

@@ -5,7 +5,6 @@
 #include "lockstep/cluster/coordination.h"
 #include "tools/lockstep/agent.h"
 #include "tools/lockstep/arguments.h"
-#include "tools/lockstep/coordination_options.h"
 #include "tools/lockstep/doctor.h"
 #include "tools/lockstep/flight.h"
 #include "tools/lockstep/inspect.h"
@@ -27,7 +26,8 @@ int act(const Arguments& arguments) {
         print_flight(std::cout, read_flight_records(arguments.inspect.records), arguments.inspect.as_json);
         return 0;
       }
-      print_cluster(std::cout, inspect_cluster(arguments.inspect.address, arguments.inspect.timeout, tls_from_environment()),
+      print_cluster(std::cout,
+                    inspect_cluster(arguments.inspect.address, arguments.inspect.timeout, TlsFiles::from_environment()),
                     arguments.inspect.as_json);
       return 0;
   }
