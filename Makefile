@@ -2,6 +2,7 @@
 #
 #   make demo                trains a CNN on Fashion-MNIST with two replicas
 #   make test                builds and runs all tests
+#   make faults              20 rounds of every fault that a job of several workers must survive or report (FAULTS=...)
 #   make build lint asan tsan fuzz bench install
 #   make ... LIBTORCH=PREFIX the same on another LibTorch (a folder with share/cmake/Torch, e.g. site-packages/torch)
 
@@ -9,6 +10,7 @@ LIBTORCH ?=
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 PEERS ?=
+FAULTS ?=
 FUZZ_SECONDS ?= 60
 
 ifeq ($(LIBTORCH),)
@@ -21,7 +23,7 @@ SETUP := scripts/setup.sh wheel
 CONFIGURE := -DCMAKE_PREFIX_PATH=$(LIBTORCH)
 endif
 
-.PHONY: demo test build lint asan tsan fuzz bench install setup setup-tests clean
+.PHONY: demo test faults build lint asan tsan fuzz bench install setup setup-tests clean
 .DEFAULT_GOAL := build
 
 setup:
@@ -39,6 +41,10 @@ setup-tests:
 
 test: setup-tests build
 	@python3 scripts/run_tests.py $(BUILD)
+
+# FAULTS: more arguments, such as --only=kill --rounds=5.
+faults: setup-tests build
+	@python3 tests/faults/run.py --build $(BUILD) $(FAULTS)
 
 lint: setup
 	@python3 tools/lint.py

@@ -114,6 +114,7 @@ struct CoordinationClient::State {
   mutable std::mutex mu;
   std::condition_variable changed;
   Activity activity;
+  bool has_news = false;  // to be told before the next heartbeat
   std::optional<Failure> failure;
   std::set<grpc::ClientContext*> calls;  // under way
   bool is_ending = false;
@@ -182,8 +183,9 @@ void CoordinationClient::State::keep_in_touch(const std::stop_token& stop) {
     rpc::Note note;
     {
       std::unique_lock lock(mu);
-      changed.wait_for(lock, kHeartbeat, [&] { return is_ending; });
+      changed.wait_for(lock, kHeartbeat, [&] { return is_ending || has_news; });
       if (is_ending || failure) return;
+      has_news = false;
       note.mutable_activity()->set_step(activity.step);
       note.mutable_activity()->set_doing(activity.doing);
       note.mutable_activity()->set_calls(activity.calls);
@@ -292,6 +294,11 @@ void CoordinationClient::barrier(const std::string& name, nanoseconds timeout) {
 
 void CoordinationClient::set_activity(const Activity& activity) {
   const std::lock_guard lock(state_->mu);
+  // The first word is said at once: who is lost or stopped soon after it had begun.
+  if (state_->activity.step < 0 && activity.step >= 0) {
+    state_->has_news = true;
+    state_->changed.notify_all();
+  }
   state_->activity = activity;
 }
 

@@ -18,15 +18,20 @@ constexpr std::size_t kMostStrangers = 64;             // connections that have 
 constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connection
 constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
 constexpr std::chrono::milliseconds kLookAround(100);  // how soon a request to stop, or an overdue ticket, is seen
+constexpr std::chrono::milliseconds kBeat(500);
 
 Deadline soon() { return Deadline::after(kLookAround); }
 
-// A good-bye that cannot be said does not matter any more.
-void say_goodbye(const internal::Socket& socket) noexcept {
+// What cannot be said does not matter any more: whoever reads from the connection notices.
+void say(const internal::Socket& socket, char byte, const Deadline& deadline) noexcept {
   try {
-    socket.send(&LifelineBytes::kGoodbye, 1, soon());
+    socket.send(&byte, 1, deadline);
   } catch (const Error&) {
   }
+}
+void say_goodbye(const internal::Socket& socket) noexcept { say(socket, LifelineBytes::kGoodbye, soon()); }
+void say_beat(const internal::Socket& socket) noexcept {
+  say(socket, LifelineBytes::kBeat, Deadline::after(std::chrono::nanoseconds(0)));
 }
 
 }  // namespace
@@ -63,8 +68,15 @@ void LifelineServer::serve(const std::stop_token& stop) {
     }
     connections_ = std::move(alive);
     expire_tickets();
+    if (beats_at_.has_passed()) beat();
     if (watched[0].revents != 0) accept_new();
   }
+}
+
+void LifelineServer::beat() {
+  beats_at_ = Deadline::after(kBeat);
+  for (const auto& connection : connections_)
+    if (connection.member != 0) say_beat(connection.socket);
 }
 
 bool LifelineServer::has_room() {
@@ -136,12 +148,17 @@ Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& 
   socket_.send(greeting.data(), greeting.size(), deadline);
   thread_ = start_thread("lockstep:life",
                          [this, on_lost = std::move(on_lost), on_end = std::move(on_end)](const std::stop_token& stop) {
+                           auto beats_at = Deadline::after(kBeat);
                            while (!stop.stop_requested()) {
+                             if (beats_at.has_passed()) {
+                               beats_at = Deadline::after(kBeat);
+                               say_beat(socket_);
+                             }
                              if (!socket_.wait_readable(soon())) continue;
                              char byte = 0;
                              std::string why;
                              const auto count = socket_.receive(&byte, 1, why);
-                             if (count < 0) continue;
+                             if (count < 0 || (count > 0 && byte == LifelineBytes::kBeat)) continue;
                              if (count > 0 && byte == LifelineBytes::kGoodbye) on_end();
                              else on_lost(count > 0 ? "it sent what it should not" : why);
                              return;

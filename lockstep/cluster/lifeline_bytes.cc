@@ -32,6 +32,8 @@ LifelineBytes::News LifelineBytes::next() {
     state_ = State::kOpen;
     return News::kTicket;
   }
+  bytes_.erase(0, bytes_.find_first_not_of(kBeat));
+  if (bytes_.empty()) return News::kNothing;
   state_ = State::kEnded;
   return bytes_.front() == kGoodbye ? News::kGoodbye : News::kGarbage;
 }

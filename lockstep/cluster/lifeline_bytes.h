@@ -6,12 +6,13 @@
 
 namespace lockstep::internal {
 
-// What comes on one lifeline, in whatever pieces: a ticket, then nothing for long, at last a good-bye.
+// What comes on one lifeline, in whatever pieces: a ticket, then beats, at last a good-bye.
 class LifelineBytes {
  public:
   enum class News { kNothing, kTicket, kGoodbye, kGarbage };
 
   static constexpr char kGoodbye = 'B';
+  static constexpr char kBeat = '.';
   // The bytes that show a ticket.
   static std::string show(std::uint64_t ticket);
 

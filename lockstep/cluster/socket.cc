@@ -104,7 +104,7 @@ int Socket::port() const {
 Socket Socket::accept() const { return Socket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
 
 void Socket::watch_peer() const {
-  constexpr int kMilliseconds = 4000;
+  constexpr int kMilliseconds = 3500;
   set(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 1);
@@ -132,7 +132,9 @@ std::ptrdiff_t Socket::receive(void* data, std::size_t bytes, std::string& why) 
   const auto received = ::recv(descriptor_, data, bytes, 0);
   if (received > 0) return received;
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
-  why = received == 0 ? "the connection was closed without a good-bye" : str("the connection broke (", errno_text(errno), ")");
+  // A process that ends with something unread resets its connections instead of closing them.
+  const bool is_closed = received == 0 || errno == ECONNRESET;
+  why = is_closed ? "the connection was closed without a good-bye" : str("the connection broke (", errno_text(errno), ")");
   return 0;
 }
 

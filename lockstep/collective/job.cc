@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <sstream>
 
 #include "lockstep/base/environment.h"
+#include "lockstep/base/errno_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/host_address.h"
@@ -255,6 +257,8 @@ void Job::State::write_flight_record() const noexcept {
     const auto path = str(*folder, "/flight-", name.type, "-", name.index, ".jsonl");
     std::ofstream file(path);
     file << workers->calls().flight_record(me());
+    file.close();
+    if (!file) return log_warning(str("the last collectives cannot be written to ", path, " (", errno_text(errno), ")"));
     log_warning(str("the last collectives are in ", path, "; `lockstep inspect ", *folder, "` says who was behind"));
   } catch (...) {  // it is told to help with a failure, not to add one
   }

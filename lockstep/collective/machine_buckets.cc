@@ -103,7 +103,8 @@ void MachineBuckets::carry(const std::stop_token& stop) {
       }
   } catch (const Error& error) {
     if (carrying_.value() % 2 == 1) carrying_.advance();
-    if (error.code() != ErrorCode::kCancelled) workers_.abort(Error(error.code(), str(setup_.name, ": ", error.message())));
+    if (error.code() != ErrorCode::kCancelled)
+      workers_.abort_by_engine(Error(error.code(), str(setup_.name, ": ", error.message())));
   } catch (const std::exception& error) {
     workers_.abort(Error(ErrorCode::kInternal, str(setup_.name, ": ", error.what())));
   }

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick(100);
 constexpr double kAskEvery = 0.4;  // seconds, while a call waits
+constexpr double kSilent = 1.2;    // seconds that a question costs when nobody answers
+constexpr double kFresh = 5;       // seconds for which it is believed that nobody answers
 
 double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 std::string rounded(double value) {
@@ -56,14 +58,22 @@ void Watchdog::watch(const std::stop_token& stop) {
 }
 
 void Watchdog::look_at(const Call& call, double waited) {
-  if (waited < asked_at_) asked_at_ = 0;  // another call
+  if (waited < asked_at_) {  // another call
+    asked_at_ = 0;
+    silence_.clear();
+  }
   auto& warned = warned_at_[call.number];
+  const double warns_at = std::max(seconds(setup_.stall_warning), 2 * warned);
+  const double due_in = std::min(warns_at, seconds(setup_.timeout)) - waited;
   const bool is_late = waited >= seconds(setup_.timeout);
-  const bool is_stalled = waited >= std::max(seconds(setup_.stall_warning), 2 * warned);
-  if (!is_late && !is_stalled && waited - asked_at_ < kAskEvery) return;
-  asked_at_ = waited;
+  const bool is_stalled = waited >= warns_at;
+  // A coordinator that is stopped costs a second at each question: what is due does not wait for it.
+  const bool is_silent = !silence_.empty() && waited - asked_at_ < kFresh;
+  if (due_in > 0 && (waited - asked_at_ < kAskEvery || (is_silent && due_in < kSilent))) return;
+  const bool asks = due_in > 0 || !is_silent;
+  if (asks) asked_at_ = waited;
   std::string left;
-  const auto text = describe(call, waited, left);
+  const auto text = asks ? describe(call, waited, left) : str(head_of(call, waited), silence_);
   if (!left.empty()) return setup_.fail(Error(ErrorCode::kUnavailable, str(left, " has ended and will not come: ", text)));
   if (is_late)
     return setup_.fail(
@@ -73,14 +83,20 @@ void Watchdog::look_at(const Call& call, double waited) {
   log_warning(text);
 }
 
-std::string Watchdog::describe(const Call& call, double waited, std::string& left) const {
-  const auto head = str(setup_.me, " has waited ", rounded(waited), " s at ", name_of(call));
+std::string Watchdog::head_of(const Call& call, double waited) const {
+  return str(setup_.me, " has waited ", rounded(waited), " s at ", name_of(call));
+}
+
+std::string Watchdog::describe(const Call& call, double waited, std::string& left) {
+  const auto head = head_of(call, waited);
   ClusterView view;
   try {
     view = setup_.look();
+    silence_.clear();
   } catch (const Error& error) {
-    return str(head, "; ", setup_.workers[0], ", the coordinator, does not answer (", error.message(),
-               "): it is stopped, or its machine cannot be reached");
+    silence_ = str("; ", setup_.workers[0], ", the coordinator, does not answer (", error.message(),
+                   "): it is stopped, or its machine cannot be reached");
+    return str(head, silence_);
   }
   std::vector<std::string> arrived;
   std::vector<std::string> missing;

@@ -45,7 +45,8 @@ class Watchdog {
   void watch(const std::stop_token& stop);
   void look_at(const Call& call, double waited);
   // Who has arrived and who has not. `left`: a worker that has ended, if there is one.
-  std::string describe(const Call& call, double waited, std::string& left) const;
+  std::string describe(const Call& call, double waited, std::string& left);
+  std::string head_of(const Call& call, double waited) const;
 
   // Const after construction.
   const Calls& calls_;
@@ -54,6 +55,7 @@ class Watchdog {
   // Used only by the thread.
   std::map<std::uint64_t, double> warned_at_;  // by call: seconds waited when it was last logged
   double asked_at_ = 0;                        // seconds into the oldest call
+  std::string silence_;                        // how the coordinator did not answer when it was last asked; "": it did
 
   // Own synchronisation.
   Gate ending_;

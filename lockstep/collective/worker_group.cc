@@ -16,6 +16,9 @@ namespace {
 
 // Sums up to this size travel with the comparison itself.
 constexpr std::size_t kSmallSum = 3000;
+// How long the coordinator may take to say why an engine's connection broke: a death is known in milliseconds, that a worker
+// has left in half a second.
+constexpr std::chrono::seconds kVerdict(2);
 
 std::string describe(const at::Tensor& tensor) { return lockstep::str(tensor.scalar_type(), " ", tensor.sizes()); }
 
@@ -93,10 +96,10 @@ void WorkerGroup::call(const std::string& text, const std::function<void()>& bod
   try {
     body();
   } catch (const Error& error) {
-    scope.fail(error.message());
     const bool is_shared = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kFailedPrecondition;
     if (is_shared) shared_failures_.fetch_add(1);
-    else abort(error);
+    else abort_by_engine(error);
+    scope.fail(is_shared ? error.message() : failure().value_or(error).message());
     throw_if_failed();  // the first reason, not what it did to this call
     throw;
   }
@@ -333,6 +336,15 @@ void WorkerGroup::close(const Error& why) {
   const std::lock_guard lock(mu_);
   if (!failure_) failure_.emplace(why);
   hook_ = nullptr;
+  failed_.notify_all();
+}
+
+void WorkerGroup::abort_by_engine(const Error& why) noexcept {
+  if (why.code() == ErrorCode::kUnavailable) {
+    std::unique_lock lock(mu_);
+    failed_.wait_for(lock, kVerdict, [&] { return failure_.has_value(); });
+  }
+  abort(why);
 }
 
 void WorkerGroup::abort(const Error& why) noexcept {
@@ -342,6 +354,7 @@ void WorkerGroup::abort(const Error& why) noexcept {
     if (failure_) return;
     failure_.emplace(why);
     hook = hook_;
+    failed_.notify_all();
   } catch (...) {  // no memory for the reason: the engines have it
   }
   bytes_->abort(why);

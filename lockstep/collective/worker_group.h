@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -60,6 +61,9 @@ class WorkerGroup {
 
   // Ends all calls, and those that come later, with `why`: the first reason that is given. From any thread.
   void abort(const Error& why) noexcept;
+  // As abort, for what an engine says. It knows that a connection broke; whether the peer died, left, threw or gave up, and
+  // whether it is not that peer but another that began it, the coordinator knows, and is given a moment to say first.
+  void abort_by_engine(const Error& why) noexcept;
   std::optional<Error> failure() const;
   // Later calls throw `why`; the engines, in which nobody is any more, are left in peace.
   void close(const Error& why);
@@ -104,6 +108,7 @@ class WorkerGroup {
 
   // Guarded by mu_.
   mutable std::mutex mu_;
+  std::condition_variable failed_;
   std::optional<Error> failure_;
   std::function<void(const Error&)> hook_;
 };

@@ -6,7 +6,7 @@ from registry import expect, fault
 from tasks import Job, Task, clean_environment, expect_digests, right_digest, words
 from verdicts import AFTER_LOSS, expect_gone
 
-STEPS = 60
+STEPS = 40
 
 
 def job_on_machines(at):
@@ -44,7 +44,7 @@ def machine_vanishes(at):
     cut(at, lambda switch, machine: network.vanish(machine))
 
 
-@fault("five_percent_loss", needs=network.need_filters, at_once=2, limit=90)
+@fault("five_percent_loss", needs=network.need_filters, at_once=3, limit=120)
 def five_percent_loss(at):
     right_digest(at, 2, STEPS)
     switch = network.Switch(at, 2)
@@ -55,9 +55,9 @@ def five_percent_loss(at):
     expect_digests(at, job.tasks, STEPS)
 
 
-@fault("twenty_milliseconds", needs=network.need_tunnels, at_once=2, limit=120)
+@fault("twenty_milliseconds", needs=network.need_tunnels, at_once=3, limit=120)
 def twenty_milliseconds(at):
-    steps = 15
+    steps = 8
     right_digest(at, 2, steps)
     (machines, line) = network.slow_pair(at, lambda name, command: Task(at, name, [sys.executable] + command, clean_environment(at)), 20)
     expect(line.wait_for("^ready$", 10), "the slow line did not start")

@@ -4,13 +4,14 @@ from tasks import Job, words
 from verdicts import AFTER_DEATH, expect_words
 
 
-def misbehave(at, kind, who=None):
-    """A job of three in which one misbehaves at a random step; its tasks, the place of that one, and when it was seen."""
-    who = at.draw("who", [0, 1, 2]) if who is None else who
+def misbehave(at, kind):
+    """A job of three in which one misbehaves at a random step, and the place of that one."""
+    who = at.draw("who", [0, 1, 2])
     engine = at.draw("engine", ["auto", "gloo"])
-    step = at.draw("at", list(range(1, 80)))
+    step = at.draw("at", list(range(2, 80)))
     job = Job(at, 3)
-    job.start(words("misbehave", kind=kind, who=who, at=step, steps=step + 2000, work=2, engine=engine, timeout=15, join=20))
+    job.start_and_begin(words("misbehave", kind=kind, who=who, at=step, steps=step + 2000, work=2, engine=engine, timeout=15,
+                              join=20))
     return job, who
 
 

@@ -36,7 +36,9 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def story_of(at):
-    lines = [f"  seconds since the round's start; drawn: {', '.join(at.notes) or 'nothing'}"]
+    # Limits of a second are kept by a machine that has time for the job.
+    lines = [f"  seconds since the round's start; drawn: {', '.join(at.notes) or 'nothing'}; the machine's load is "
+             f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"]
     return "\n".join(lines + [task.story(at.started) for task in at.tasks])
 
 
