@@ -17,7 +17,7 @@ using internal::LifelineBytes;
 constexpr std::size_t kMostStrangers = 64;             // connections that have not shown a ticket
 constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connection
 constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
-constexpr std::chrono::milliseconds kLookAround(100);  // how soon a request to stop, or an overdue ticket, is seen
+constexpr std::chrono::milliseconds kLookAround(100);  // how soon an overdue ticket is seen
 constexpr std::chrono::milliseconds kBeat(500);
 
 Deadline soon() { return Deadline::after(kLookAround); }
@@ -43,6 +43,7 @@ LifelineServer::LifelineServer(const std::string& host, Events events)
 
 LifelineServer::~LifelineServer() {
   thread_.request_stop();
+  listener_.stop_receiving();
   thread_.join();
   for (const auto& connection : connections_) say_goodbye(connection.socket);
 }
@@ -60,6 +61,7 @@ void LifelineServer::serve(const std::stop_token& stop) {
     watched.assign(1, {listener_.descriptor(), static_cast<short>(has_room() ? POLLIN : 0), 0});
     for (const auto& connection : connections_) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
     ::poll(watched.data(), watched.size(), static_cast<int>(kLookAround.count()));
+    if (stop.stop_requested()) return;
     std::vector<Connection> alive;
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       const bool has_news = watched[i + 1].revents != 0;
@@ -154,7 +156,7 @@ Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& 
                                beats_at = Deadline::after(kBeat);
                                say_beat(socket_);
                              }
-                             if (!socket_.wait_readable(soon())) continue;
+                             if (!socket_.wait_readable(soon()) || stop.stop_requested()) continue;
                              char byte = 0;
                              std::string why;
                              const auto count = socket_.receive(&byte, 1, why);
@@ -168,6 +170,7 @@ Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& 
 
 Lifeline::~Lifeline() {
   thread_.request_stop();
+  socket_.stop_receiving();
   thread_.join();
   say_goodbye(socket_);
 }

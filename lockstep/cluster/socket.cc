@@ -138,6 +138,8 @@ std::ptrdiff_t Socket::receive(void* data, std::size_t bytes, std::string& why) 
   return 0;
 }
 
+void Socket::stop_receiving() const noexcept { ::shutdown(descriptor_, SHUT_RD); }
+
 bool Socket::wait_readable(const Deadline& deadline) const { return poll_one(descriptor_, POLLIN, deadline); }
 
 }  // namespace lockstep::internal

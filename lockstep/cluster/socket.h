@@ -40,6 +40,8 @@ class Socket {
   std::ptrdiff_t receive(void* data, std::size_t bytes, std::string& why) const;
   // True when there is something to receive before the deadline.
   bool wait_readable(const Deadline& deadline) const;
+  // Ends a wait_readable, or a poll, that is under way on another thread, and all later ones.
+  void stop_receiving() const noexcept;
 
  private:
   int descriptor_ = -1;
