@@ -18,7 +18,7 @@ constexpr std::size_t kMostStrangers = 64;             // connections that have 
 constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connection
 constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
 constexpr std::chrono::milliseconds kLookAround(100);  // how soon an overdue ticket is seen
-constexpr std::chrono::milliseconds kBeat(500);
+constexpr std::chrono::milliseconds kBeat(250);
 
 Deadline soon() { return Deadline::after(kLookAround); }
 

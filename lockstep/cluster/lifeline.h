@@ -16,7 +16,7 @@
 namespace lockstep {
 
 // Note [lifelines]
-// Every member keeps one TCP connection to the coordinator, on which both sides send a byte twice a second. When a process
+// Every member keeps one TCP connection to the coordinator, on which both sides send a byte four times a second. When a process
 // dies its system closes the connection at once; when a machine or link is gone the bytes are not acknowledged, and the
 // system notices within about four seconds. Bytes, because TCP repeats them several times in that time: of keep-alive
 // probes only three would have to be lost, which on a line that loses 5 % happens every quarter of an hour.

@@ -104,7 +104,7 @@ int Socket::port() const {
 Socket Socket::accept() const { return Socket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
 
 void Socket::watch_peer() const {
-  constexpr int kMilliseconds = 3500;
+  constexpr int kMilliseconds = 3100;
   set(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 1);

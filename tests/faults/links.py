@@ -55,6 +55,18 @@ def five_percent_loss(at):
     expect_digests(at, job.tasks, STEPS)
 
 
+# A job that waits for a worker's own code, on a bad line: all that travels are the signs of life, and they must get through.
+@fault("idle_with_fifteen_percent_loss", needs=network.need_filters, at_once=6, limit=150)
+def idle_with_fifteen_percent_loss(at):
+    switch = network.Switch(at, 2)
+    job = Job(at, places=[(machine, machine.address) for machine in switch.machines])
+    job.start_and_begin(words("misbehave", kind="pause", who=1, at=3, pause=15, steps=10, timeout=100, stall=100, join=60))
+    for machine in switch.machines:
+        network.lose(machine, 15)
+    for task in job.tasks:
+        expect(task.wait_end() == 0, f"{task.name} did not finish")
+
+
 @fault("twenty_milliseconds", needs=network.need_tunnels, at_once=3, limit=120)
 def twenty_milliseconds(at):
     steps = 8
