@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 # The library finds LibTorch beside it or where it was built against.
 set_target_properties(lockstep PROPERTIES INSTALL_RPATH "$ORIGIN;${TORCH_INSTALL_PREFIX}/lib")
 install(TARGETS lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(engine gloo mpi)
+foreach(engine gloo mpi nccl)
   if(TARGET engine_${engine})
     install(TARGETS engine_${engine} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
   endif()

@@ -4,8 +4,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/bucket_carrier.h"
 #include "lockstep/collective/chunk.h"
-#include "lockstep/collective/machine_buckets.h"
 #include "lockstep/collective/reduce_values.h"
 
 namespace lockstep {
@@ -73,15 +73,15 @@ void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
                                 other.strides(), " in replica ", r, "; change a model in every replica, inside run()"));
     progress_[r].fences[bucket].block();
   }
-  if (neighbours_.machines != nullptr) neighbours_.machines->put(bucket, tensors, {begin, end}, progress_[replica].step + 1);
+  if (neighbours_.carrier != nullptr) neighbours_.carrier->put(bucket, tensors, {begin, end}, progress_[replica].step + 1);
   else tree_sum_tensors(tensors, tensors, {begin, end, divisor_});
 }
 
 void BucketExchange::finish(std::size_t replica) {
   help(replica);
-  if (neighbours_.machines != nullptr)
+  if (neighbours_.carrier != nullptr)
     for (std::size_t bucket = 0; bucket < buckets(); ++bucket)
-      neighbours_.machines->take(bucket, progress_[replica].step + 1, buffers_[bucket][at(replica)], divisor_);
+      neighbours_.carrier->take(bucket, progress_[replica].step + 1, buffers_[bucket][at(replica)], divisor_);
   if (buckets() > 0) progress_[replica].done.record(buffers_[0][at(replica)].device());
 }
 

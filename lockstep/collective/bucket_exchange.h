@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-class MachineBuckets;
+class BucketCarrier;
 
 // What a bucket exchange needs to reach beyond its process.
 //
@@ -21,11 +21,13 @@ class MachineBuckets;
 // 2. Where there are other machines, a chunk's sum is put into an outbox instead. A thread of the machine's first process
 //    adds up what the machines have, bucket by bucket, while backward() goes on, and puts it into an inbox, from which
 //    every replica takes it at the end of the step.
+// 3. On GPUs with an engine of their own the neighbours are this process's replicas, and the carrier takes their sum to
+//    the other workers: Note [buckets on GPUs].
 struct BucketNeighbours {
-  int first = 0;                                       // this process's replicas among the machine's
-  std::atomic<std::uint64_t>* published = nullptr;     // by bucket, all zero; null: the exchange's own
-  std::shared_ptr<void> memory = nullptr;              // whatever the buffers and counters lie in
-  std::shared_ptr<MachineBuckets> machines = nullptr;  // null: one machine
+  int first = 0;                                     // this process's replicas among the machine's
+  std::atomic<std::uint64_t>* published = nullptr;   // by bucket, all zero; null: the exchange's own
+  std::shared_ptr<void> memory = nullptr;            // whatever the buffers and counters lie in
+  std::shared_ptr<BucketCarrier> carrier = nullptr;  // null: one machine
 };
 
 // Sums buckets over the replicas of one machine while they are still being filled.

@@ -18,7 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 using MakeEngine = Transport*(const EngineSetup&);
+using NameDevice = void(int device, std::string& name);
 constexpr const char* kMakeEngine = "lockstep_make_engine";
+constexpr const char* kNameDevice = "lockstep_name_device";
 
 // Where plugins may lie, the best place first.
 std::vector<fs::path> plugin_folders() {
@@ -35,20 +37,23 @@ std::vector<fs::path> plugin_folders() {
 }
 
 struct Known {
-  const char* packages;  // what brings the engine to a machine that lacks it (Debian)
+  const char* packages;  // what brings the engine to a machine that lacks it
   int flags;             // for dlopen
 };
 
 const std::map<std::string, Known>& known_engines() {
   // LibTorch may export a Gloo of its own, of another age, which must not take the place of the plugin's. MPI has no such
-  // double, and must not be kept apart: it writes `environ`, whose place depends on the program.
+  // double, and must not be kept apart: it writes `environ`, whose place depends on the program. NCCL keeps one interface
+  // over its ages: the copy that LibTorch has loaded serves.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // which refuse to keep libraries apart
   constexpr int kApart = 0;
 #else
   constexpr int kApart = RTLD_DEEPBIND;
 #endif
-  static const std::map<std::string, Known> engines{{"gloo", {"libgloo-dev", kApart}},
-                                                    {"mpi", {"libopenmpi-dev and openmpi-bin", 0}}};
+  static const std::map<std::string, Known> engines{
+      {"gloo", {"libgloo-dev (Debian)", kApart}},
+      {"mpi", {"libopenmpi-dev and openmpi-bin (Debian)", 0}},
+      {"nccl", {"NCCL (NVIDIA's libnccl-dev, or the Python package nvidia-nccl-cu13) and a LibTorch with CUDA", 0}}};
   return engines;
 }
 
@@ -57,7 +62,7 @@ std::string advice(const std::string& engine) {
   const auto found = engines.find(engine);
   if (found == engines.end()) return str("engines that Lockstep knows: ", join(", ", std::views::keys(engines)));
   return str("install ", found->second.packages,
-             " (Debian) and build Lockstep again, or set LOCKSTEP_ENGINES to the folder that has it");
+             " and build Lockstep again, or set LOCKSTEP_ENGINES to the folder that has it");
 }
 
 // The first file of that name; nothing, and `why`, when there is none.
@@ -73,16 +78,17 @@ std::optional<std::string> find_plugin(const std::string& engine, std::string& w
   return std::nullopt;
 }
 
-// Nothing, and `why`, when there is no such plugin or it cannot be used here. A plugin stays open: the code of its
-// engines, and the threads of the library behind it, live as long as the process.
-MakeEngine* open_plugin(const std::string& engine, std::string& why) {
+// A function of the plugin; nothing, and `why`, when there is no such plugin or it cannot be used here. A plugin stays
+// open: the code of its engines, and the threads of the library behind it, live as long as the process.
+template <typename Function>
+Function* open_plugin(const std::string& engine, const char* function, std::string& why) {
   const auto plugin = find_plugin(engine, why);
   if (!plugin) return nullptr;
   const auto known = known_engines().find(engine);
   void* handle = dlopen(plugin->c_str(), RTLD_NOW | RTLD_LOCAL | (known == known_engines().end() ? 0 : known->second.flags));
-  void* entry = handle == nullptr ? nullptr : dlsym(handle, kMakeEngine);
+  void* entry = handle == nullptr ? nullptr : dlsym(handle, function);
   if (entry == nullptr) why = str(*plugin, " cannot be used (", dlerror(), "); ", advice(engine));
-  return reinterpret_cast<MakeEngine*>(entry);
+  return reinterpret_cast<Function*>(entry);
 }
 
 }  // namespace
@@ -91,16 +97,25 @@ std::unique_ptr<Transport> make_engine(const std::string& engine, const EngineSe
   if (setup.size < 1 || setup.rank < 0 || setup.rank >= setup.size)
     throw Error(ErrorCode::kInvalidArgument, str("engine ", engine, ": there is no rank ", setup.rank, " of ", setup.size));
   std::string why;
-  MakeEngine* make = open_plugin(engine, why);
+  auto* const make = open_plugin<MakeEngine>(engine, kMakeEngine, why);
   if (make == nullptr) throw Error(ErrorCode::kUnimplemented, str("engine ", engine, ": ", why));
   return std::unique_ptr<Transport>(make(setup));
 }
 
 bool has_engine(const std::string& engine, std::string* why) {
   std::string reason;
-  const bool is_there = open_plugin(engine, reason) != nullptr;
+  const bool is_there = open_plugin<MakeEngine>(engine, kMakeEngine, reason) != nullptr;
   if (why != nullptr) *why = reason;
   return is_there;
+}
+
+std::string name_device(const std::string& engine, int device) {
+  std::string why;
+  auto* const name = open_plugin<NameDevice>(engine, kNameDevice, why);
+  if (name == nullptr) throw Error(ErrorCode::kUnimplemented, str("engine ", engine, ": ", why));
+  std::string text;
+  name(device, text);
+  return text;
 }
 
 }  // namespace lockstep

@@ -49,19 +49,22 @@ struct Facts {
   std::string machine;
   std::string host;    // where the others reach it
   std::string wishes;  // what must be the same on all
-  WorkerFacts mine;
+  std::string gpus;    // device_fact
+  int replicas = 1;
+  std::uint64_t seed = 0;
 
-  std::string to_text() const { return str(machine, "\n", host, "\n", wishes, "\n", mine.replicas, "\n", mine.seed); }
+  std::string to_text() const { return str(machine, "\n", host, "\n", wishes, "\n", gpus, "\n", replicas, "\n", seed); }
   static Facts from_text(const std::string& text) {
-    std::array<std::string, 5> lines;
+    std::array<std::string, 6> lines;
     std::istringstream in(text);
     for (auto& line : lines) std::getline(in, line);
-    return {lines[0], lines[1], lines[2], {std::stoi(lines[3]), std::stoull(lines[4])}};
+    return {lines[0], lines[1], lines[2], lines[3], std::stoi(lines[4]), std::stoull(lines[5])};
   }
 };
 
 std::string wishes_of(const JobOptions& options) {
-  return str("engine ", options.engine, options.is_deterministic ? ", deterministic" : ", not deterministic");
+  return str("engine ", options.engine, ", GPU tensors ", name_of(options.device_engine),
+             options.is_deterministic ? ", deterministic" : ", not deterministic");
 }
 
 std::vector<int> number_machines(const std::vector<Facts>& facts, bool is_shared) {
@@ -90,10 +93,13 @@ struct Job::State {
   void connect();
   void exchange_facts(const WorkerFacts& mine);
   std::string choose_network(bool is_one_machine);
-  void make_group();
+  void make_group(const WorkerFacts& mine);
+  DeviceChoice choose_device() const;
+  void connect_device(WorkerGroup& group, const std::string& engine, int gpu);
   void start_watch();
   EngineSetup setup(const std::string& name, int rank, int size);
   void fail(const Error& why) noexcept;
+  void throw_if_failed();
   void write_flight_record() const noexcept;
   std::string me() const { return str(tasks[static_cast<std::size_t>(rank)]); }
 
@@ -159,7 +165,9 @@ void Job::State::connect() {
 }
 
 void Job::State::exchange_facts(const WorkerFacts& mine) {
-  const Facts here{machine_key(), address_towards(coordinator), wishes_of(options), mine};
+  const Facts here{machine_key(),      address_towards(coordinator),
+                   wishes_of(options), device_fact(options.device_engine, mine.gpus),
+                   mine.replicas,      mine.seed};
   client->put(str("facts/", rank), here.to_text());
   client->barrier("the start of the job", options.join_timeout);
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
@@ -192,14 +200,16 @@ EngineSetup Job::State::setup(const std::string& name, int of, int size) {
   result.timeout = options.join_timeout;
   result.put = [this](const std::string& key, const std::string& value) { client->put(key, value); };
   result.get = [this](const std::string& key) { return client->get(key, options.join_timeout); };
+  result.check = [this] { throw_if_failed(); };
   return result;
 }
 
-void Job::State::make_group() {
+void Job::State::make_group(const WorkerFacts& mine) {
+  const auto device = choose_device();  // before anything is connected: all workers throw, or none
   const bool is_shared = options.engine == "auto" || options.engine == "shm";
   WorkerLayout layout{rank, {}, number_machines(facts, is_shared), {}};
   for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
-    layout.replicas.push_back(facts[worker].mine.replicas);
+    layout.replicas.push_back(facts[worker].replicas);
     layout.names.push_back(str(tasks[worker]));
   }
   if (options.engine == "shm" && layout.machine_count() > 1)
@@ -226,9 +236,13 @@ void Job::State::make_group() {
           : engine == "mpi"        ? " (started by an MPI launcher)"
           : engine == "gloo"       ? " (not started by an MPI launcher)"
                                    : "");
+  if (!device.why.empty())
+    engine_choice += device.engine.empty() ? str("; GPU tensors through the CPU's memory (", device.why, ")")
+                                           : str("; ", device.engine, " for GPU tensors (", device.why, ")");
   auto group =
       std::make_shared<WorkerGroup>(std::make_unique<WorkerBytes>(std::move(layout), shm, network), options.is_deterministic);
   group->set_channel_factory(make_network);
+  if (!device.engine.empty()) connect_device(*group, device.engine, mine.gpus[0]);
   group->on_abort([this](const Error& why) {
     if (client != nullptr) client->fail(why.code(), str(me(), ": ", why.message()));
     write_flight_record();
@@ -236,6 +250,32 @@ void Job::State::make_group() {
   const std::lock_guard lock(mu);
   workers = group;
   if (early_failure) throw *early_failure;
+}
+
+DeviceChoice Job::State::choose_device() const {
+  std::vector<std::string> told;
+  std::vector<std::string> names;
+  for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
+    told.push_back(facts[worker].gpus);
+    names.push_back(str(tasks[worker]));
+  }
+  return choose_device_engine(options.device_engine, told, names);
+}
+
+void Job::State::connect_device(WorkerGroup& group, const std::string& engine, int gpu) {
+  group.use_device_engine({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(gpu)},
+                          [this, gpu, engine](const std::string& name) {
+                            auto with = setup(name, rank, static_cast<int>(tasks.size()));
+                            with.device = gpu;
+                            return std::shared_ptr<Transport>(make_engine(engine, with));
+                          });
+}
+
+void Job::State::throw_if_failed() {
+  const std::lock_guard lock(mu);
+  if (early_failure) throw *early_failure;
+  if (workers == nullptr) return;
+  if (const auto failure = workers->failure()) throw *failure;
 }
 
 // The first reason ends everything that waits.
@@ -283,7 +323,7 @@ Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOpti
   s.connect();
   try {
     s.exchange_facts(mine);
-    s.make_group();
+    s.make_group(mine);
     s.start_watch();
     s.workers->barrier("the start of the job");
   } catch (const Error& error) {
@@ -298,12 +338,13 @@ Job::~Job() {
     // What outlives the strategy must not wait for workers that it cannot hear any more.
     state_->workers->close(Error(ErrorCode::kFailedPrecondition, "the strategy of these workers was destroyed"));
     state_->workers->set_channel_factory(nullptr);
+    state_->workers->forget_device_factory();
   }
   state_->client.reset();
 }
 
 const std::shared_ptr<WorkerGroup>& Job::workers() const noexcept { return state_->workers; }
-std::uint64_t Job::seed() const noexcept { return state_->facts[0].mine.seed; }
+std::uint64_t Job::seed() const noexcept { return state_->facts[0].seed; }
 const std::string& Job::engine_choice() const noexcept { return state_->engine_choice; }
 
 }  // namespace lockstep

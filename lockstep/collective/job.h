@@ -8,6 +8,7 @@
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/collective/communication_options.h"
+#include "lockstep/collective/device_engine.h"
 #include "lockstep/collective/worker_group.h"
 
 namespace lockstep {
@@ -16,6 +17,8 @@ struct JobOptions {
   CommunicationOptions communication = {};
   // "auto", or what carries the bytes: "shm" (one machine), "gloo", "mpi".
   std::string engine = "auto";
+  // Whether tensors on GPUs have an engine of their own.
+  DeviceWish device_engine = DeviceWish::kAuto;
   // Sums in the canonical order, so that they have the same bits on any number of workers. Off: the engine's own between
   // machines.
   bool is_deterministic = true;
@@ -33,6 +36,8 @@ struct JobOptions {
 struct WorkerFacts {
   int replicas = 1;
   std::uint64_t seed = 0;
+  // The GPUs of its replicas, the first one's first; none: a replica is on the CPU.
+  std::vector<int> gpus = {};
 };
 
 // This process as one worker of a cluster: found the others, connected to them, watches them. Its destructor says

@@ -14,13 +14,14 @@
 #include <vector>
 
 #include "lockstep/base/gate.h"
+#include "lockstep/collective/bucket_carrier.h"
 #include "lockstep/collective/canonical_sum.h"
 #include "lockstep/collective/worker_group.h"
 
 namespace lockstep {
 
 // Buckets on their way between machines. See Note [buckets of several processes], 2.
-class MachineBuckets {
+class MachineBuckets final : public BucketCarrier {
  public:
   // The sizes of one bucket.
   using Shapes = std::vector<SumShape>;
@@ -38,17 +39,16 @@ class MachineBuckets {
     std::vector<std::vector<SumNode>> brings = {};  // by machine
   };
   MachineBuckets(WorkerGroup& workers, Setup setup);
-  ~MachineBuckets();
+  ~MachineBuckets() override;
   MachineBuckets(const MachineBuckets&) = delete;
   MachineBuckets& operator=(const MachineBuckets&) = delete;
 
-  // One replica's chunk [first, second) of a bucket: the sum of the machine's buffers goes into the outbox. `step` counts
-  // from 1.
+  // The sum of the machine's buffers goes into the outbox.
   void put(std::size_t bucket, std::span<const at::Tensor> buffers, std::pair<std::int64_t, std::int64_t> chunk,
-           std::uint64_t step);
+           std::uint64_t step) override;
 
-  // Waits for the sum over all machines, and copies it. Throws the job's failure.
-  void take(std::size_t bucket, std::uint64_t step, at::Tensor& buffer, int divisor);
+  // Copies the sum over all machines.
+  void take(std::size_t bucket, std::uint64_t step, at::Tensor& buffer, int divisor) override;
 
  private:
   struct Control;

@@ -11,7 +11,9 @@
 namespace lockstep {
 namespace {
 
-at::Tensor flat_on_cpu(const at::Tensor& tensor) { return in_memory(tensor.detach()).to(at::kCPU).contiguous().view(-1); }
+at::Tensor flat_on(const at::Tensor& tensor, c10::Device device) {
+  return in_memory(tensor.detach()).to(device).contiguous().view(-1);
+}
 
 void append_number(std::vector<std::byte>& bytes, std::int64_t number) {
   const auto* data = reinterpret_cast<const std::byte*>(&number);
@@ -52,10 +54,10 @@ std::vector<DtypeGroup> group_by_dtype(std::span<const at::Tensor> tensors) {
   return groups;
 }
 
-at::Tensor flat_pack(std::span<const at::Tensor> tensors, std::span<const std::size_t> members) {
-  if (members.size() == 1) return flat_on_cpu(tensors[members[0]]);
+at::Tensor flat_pack(std::span<const at::Tensor> tensors, std::span<const std::size_t> members, c10::Device device) {
+  if (members.size() == 1) return flat_on(tensors[members[0]], device);
   std::vector<at::Tensor> parts;
-  for (const auto member : members) parts.push_back(flat_on_cpu(tensors[member]));
+  for (const auto member : members) parts.push_back(flat_on(tensors[member], device));
   return at::cat(parts);
 }
 
@@ -64,7 +66,8 @@ void unpack_flat(const at::Tensor& flat, std::span<const std::size_t> members, s
   for (const auto member : members) {
     auto to = tensors[member].detach();
     const auto count = to.numel();
-    const bool is_there = to.is_cpu() && count > 0 && to.data_ptr() == flat.data_ptr() && count == flat.numel();
+    const bool is_there =
+        to.device() == flat.device() && count > 0 && to.data_ptr() == flat.data_ptr() && count == flat.numel();
     if (!is_there) to.copy_(flat.narrow(0, offset, count).view(to.sizes()));
     offset += count;
   }
@@ -77,7 +80,7 @@ std::vector<std::byte> to_bytes(std::span<const at::Tensor> tensors) {
     append_number(bytes, static_cast<std::int64_t>(tensor.scalar_type()));
     append_number(bytes, tensor.dim());
     for (const auto size : tensor.sizes()) append_number(bytes, size);
-    const auto flat = flat_on_cpu(tensor);
+    const auto flat = flat_on(tensor, at::kCPU);
     const auto* data = static_cast<const std::byte*>(flat.data_ptr());
     bytes.insert(bytes.end(), data, data + flat.nbytes());
   }
@@ -109,7 +112,7 @@ std::string shapes_to_text(std::span<const at::Tensor> tensors) {
   return text;
 }
 
-std::vector<at::Tensor> empty_from_text(const std::string& text) {
+std::vector<at::Tensor> empty_from_text(const std::string& text, c10::Device device) {
   std::vector<at::Tensor> tensors;
   for (std::size_t at = 0; at < text.size();) {
     std::vector<std::int64_t> numbers;
@@ -119,7 +122,8 @@ std::vector<at::Tensor> empty_from_text(const std::string& text) {
       at += used;
       end = text.at(at);
     }
-    tensors.push_back(at::empty(at::IntArrayRef(numbers).slice(1), static_cast<c10::ScalarType>(numbers[0])));
+    tensors.push_back(at::empty(at::IntArrayRef(numbers).slice(1),
+                                at::TensorOptions(static_cast<c10::ScalarType>(numbers[0])).device(device)));
   }
   return tensors;
 }

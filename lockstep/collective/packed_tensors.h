@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>
@@ -25,8 +26,9 @@ struct DtypeGroup {
 // In the order in which the dtypes first appear.
 std::vector<DtypeGroup> group_by_dtype(std::span<const at::Tensor> tensors);
 
-// The members' elements one after the other, in one dimension, on the CPU. Shares the memory of a single one where it can.
-at::Tensor flat_pack(std::span<const at::Tensor> tensors, std::span<const std::size_t> members);
+// The members' elements one after the other, in one dimension, on `device`. Shares the memory of a single one where it can.
+at::Tensor flat_pack(std::span<const at::Tensor> tensors, std::span<const std::size_t> members,
+                     c10::Device device = c10::Device(c10::DeviceType::CPU));
 // The inverse; leaves out a tensor whose memory is `flat`'s.
 void unpack_flat(const at::Tensor& flat, std::span<const std::size_t> members, std::span<at::Tensor> tensors);
 
@@ -34,9 +36,9 @@ void unpack_flat(const at::Tensor& flat, std::span<const std::size_t> members, s
 std::vector<std::byte> to_bytes(std::span<const at::Tensor> tensors);
 std::vector<at::Tensor> from_bytes(ConstBytes bytes);
 
-// Only their dtypes and shapes; and tensors like them, uninitialised, on the CPU.
+// Only their dtypes and shapes; and tensors like them, uninitialised, on `device`.
 std::string shapes_to_text(std::span<const at::Tensor> tensors);
-std::vector<at::Tensor> empty_from_text(const std::string& text);
+std::vector<at::Tensor> empty_from_text(const std::string& text, c10::Device device = c10::Device(c10::DeviceType::CPU));
 
 // How engines know a dtype in their own sums.
 std::optional<SumType> native_type(c10::ScalarType dtype);

@@ -40,6 +40,10 @@ class Transport {
   // The engine's own sum, in whatever order it likes, in place. Throws kUnimplemented when it has none.
   virtual void all_reduce(SumType type, Bytes data) = 0;
 
+  // Of an engine whose memory is a GPU's: the stream (cudaStream_t) of its calls. They wait for what was queued there
+  // before, and nothing else; null otherwise.
+  virtual void* stream() const noexcept { return nullptr; }
+
   // Ends the call that is under way, and all later ones, with `why`. From any thread, more than once.
   virtual void abort(const Error& why) noexcept = 0;
 };

@@ -136,8 +136,14 @@ std::vector<std::string> WorkerGroup::compare(const std::string& text, const std
 void WorkerGroup::sum(const char* what, std::span<const std::vector<at::Tensor>> values, std::span<at::Tensor> outputs) {
   const auto text = describe(what, values[0]);
   call(text, [&] {
+    // Equal texts mean equal sizes, but for the number of subtrees: all must decide alike.
+    std::size_t most = 0;
+    for (const auto& value : values[0]) most += static_cast<std::size_t>(value.numel()) * value.element_size();
+    most *= *std::ranges::max_element(brings_);
+    const bool is_compared = device_ != nullptr && most > kSmallSum;
+    const auto is_served = [&](const auto& of_replica) { return device_->serves(of_replica); };
+    if (is_compared && are_on_device(text, std::ranges::all_of(values, is_served))) return device_->sum(values, outputs);
     std::vector<Pack> packs;
-    std::size_t bytes = 0;
     for (auto& group : group_by_dtype(values[0])) {
       Pack pack{{group.dtype, group.count}, group.members, {}, {}};
       std::vector<at::Tensor> flat;
@@ -156,14 +162,11 @@ void WorkerGroup::sum(const char* what, std::span<const std::vector<at::Tensor>>
         }
         carry_out(local_, pack.shape, inputs, to);
       }
-      bytes += pack.shape.bytes() * local_.nodes.size();
       const bool is_in_place =
           pack.members.size() == 1 && outputs[pack.members[0]].is_cpu() && outputs[pack.members[0]].is_contiguous();
       pack.result = is_in_place ? outputs[pack.members[0]].detach().view(-1) : pack.like_result();
       packs.push_back(std::move(pack));
     }
-    // Equal texts mean equal sizes, but for the number of subtrees: all must decide alike.
-    const auto most = *std::ranges::max_element(brings_) * (bytes / std::max<std::size_t>(1, local_.nodes.size()));
     if (most <= kSmallSum) {
       std::string extra;
       for (const auto& pack : packs)
@@ -175,7 +178,7 @@ void WorkerGroup::sum(const char* what, std::span<const std::vector<at::Tensor>>
         offset += pack.shape.bytes();
       }
     } else {
-      compare(text);
+      if (!is_compared) compare(text);
       for (auto& pack : packs) sum_on_levels(pack);
     }
     for (const auto& pack : packs) unpack_flat(pack.result, pack.members, outputs);
@@ -229,6 +232,8 @@ void WorkerGroup::sum_on_levels(Pack& pack) {
 std::vector<at::Tensor> WorkerGroup::all_gather(const char* what, std::span<const at::Tensor> values) {
   std::vector<at::Tensor> all;
   call(what, [&] {
+    if (device_ != nullptr) all = gather_on_device(what, values);
+    if (!all.empty()) return;
     if (Transport* const direct = one_level()) {
       all = gather_directly(*direct, values, exchange_in_call(what, shapes_to_text(values)));
     } else {
@@ -239,6 +244,19 @@ std::vector<at::Tensor> WorkerGroup::all_gather(const char* what, std::span<cons
     for (auto& tensor : all) tensor = tensor.to(values[0].device());
   });
   return all;
+}
+
+// Nothing: not all workers' values are on GPUs.
+std::vector<at::Tensor> WorkerGroup::gather_on_device(const char* what, std::span<const at::Tensor> values) {
+  auto shapes = exchange_in_call(what, (device_->serves(values) ? "g" : "c") + shapes_to_text(values));
+  if (!std::ranges::all_of(shapes, [](const std::string& one) { return one[0] == 'g'; })) return {};
+  for (auto& one : shapes) one.erase(0, 1);
+  return device_->all_gather(values, shapes);
+}
+
+bool WorkerGroup::are_on_device(const std::string& text, bool are_mine) {
+  const auto answers = compare(text, are_mine ? "g" : "c");
+  return std::ranges::all_of(answers, [](const std::string& one) { return one == "g"; });
 }
 
 // The engine that all workers are on, if there is one for all.
@@ -277,7 +295,8 @@ std::vector<at::Tensor> WorkerGroup::gather_directly(Transport& transport, std::
 void WorkerGroup::broadcast(const char* what, std::span<at::Tensor> values) {
   const auto text = describe(what, values);
   call(text, [&] {
-    compare(text);
+    if (device_ == nullptr) compare(text);
+    else if (are_on_device(text, device_->serves(values))) return device_->broadcast(values);
     for (auto& value : values) {
       auto flat = value.detach().to(at::kCPU).contiguous().view(-1);
       if (flat.is_alias_of(value) && layout().rank != 0) flat = flat.clone();
@@ -317,6 +336,20 @@ std::shared_ptr<Transport> WorkerGroup::new_channel() {
   return make_channel_(lockstep::str("channel", number));
 }
 
+void WorkerGroup::use_device_engine(c10::Device device, ChannelFactory factory) {
+  make_device_channel_ = std::move(factory);
+  device_ = std::make_unique<DeviceExchange>(make_device_channel_("gpu"), device, layout(), is_deterministic_);
+}
+
+std::shared_ptr<Transport> WorkerGroup::new_device_channel() {
+  auto channel = make_device_channel_(lockstep::str("gpu", ++device_channel_count_));
+  const std::lock_guard lock(mu_);
+  if (failure_) throw *failure_;
+  std::erase_if(device_channels_, [](const auto& one) { return one.expired(); });
+  device_channels_.push_back(channel);
+  return channel;
+}
+
 void WorkerGroup::throw_if_failed() const {
   const std::lock_guard lock(mu_);
   if (failure_) throw *failure_;
@@ -349,15 +382,20 @@ void WorkerGroup::abort_by_engine(const Error& why) noexcept {
 
 void WorkerGroup::abort(const Error& why) noexcept {
   std::function<void(const Error&)> hook;
+  std::vector<std::weak_ptr<Transport>> channels;
   try {
     const std::lock_guard lock(mu_);
     if (failure_) return;
     failure_.emplace(why);
     hook = hook_;
+    channels = device_channels_;
     failed_.notify_all();
   } catch (...) {  // no memory for the reason: the engines have it
   }
   bytes_->abort(why);
+  if (device_ != nullptr) device_->abort(why);
+  for (const auto& one : channels)
+    if (const auto channel = one.lock()) channel->abort(why);
   if (hook) hook(why);
 }
 

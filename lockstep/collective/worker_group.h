@@ -12,6 +12,7 @@
 
 #include "lockstep/collective/calls.h"
 #include "lockstep/collective/canonical_sum.h"
+#include "lockstep/collective/device_exchange.h"
 #include "lockstep/collective/reduce_op.h"
 #include "lockstep/collective/worker_bytes.h"
 #include "lockstep/fwd.h"
@@ -35,8 +36,8 @@ class WorkerGroup {
   Calls& calls() noexcept { return calls_; }
 
   // outputs[k] = the sum over all replicas of the job, in the canonical order (tree_sum.h). values[r][k] is local replica
-  // r's k-th tensor; outputs have their shapes and dtypes and may be among them. Any device; the sums are made in the
-  // CPU's memory.
+  // r's k-th tensor; outputs have their shapes and dtypes and may be among them. Any device; the sums are made on the GPU
+  // where all workers' values are on one and there is an engine for it, and in the CPU's memory otherwise.
   void sum(const char* what, std::span<const std::vector<at::Tensor>> values, std::span<at::Tensor> outputs);
 
   // One tensor of each local replica: all replicas', in replica order, on the first one's device. Shapes may differ.
@@ -55,6 +56,15 @@ class WorkerGroup {
   using ChannelFactory = std::function<std::shared_ptr<Transport>(const std::string& name)>;
   void set_channel_factory(ChannelFactory factory) { make_channel_ = std::move(factory); }
   std::shared_ptr<Transport> new_channel();
+
+  // From now on GPU tensors go from GPU to GPU. `factory` makes engines of all workers, in the memory of `device`, the first
+  // replica's; all workers call this, before the first call.
+  void use_device_engine(c10::Device device, ChannelFactory factory);
+  bool has_device_engine() const noexcept { return device_ != nullptr; }
+  // No more engines are made.
+  void forget_device_factory() { make_device_channel_ = nullptr; }
+  // One more such engine. All workers call it.
+  std::shared_ptr<Transport> new_device_channel();
 
   // How often all workers failed together, in a call that did not fit. What a run() threw then is known to all.
   std::uint64_t shared_failures() const noexcept { return shared_failures_.load(); }
@@ -78,6 +88,9 @@ class WorkerGroup {
   // Compares what all workers are about to do, and gives everybody's `extra`.
   std::vector<std::string> compare(const std::string& text, const std::string& extra = {});
   std::vector<std::string> exchange_in_call(const char* what, const std::string& mine);
+  // Whether all workers' values are where their GPU engine's are; compares too.
+  bool are_on_device(const std::string& text, bool are_mine);
+  std::vector<at::Tensor> gather_on_device(const char* what, std::span<const at::Tensor> values);
   Transport* one_level() const;
   std::vector<at::Tensor> gather_directly(Transport& transport, std::span<const at::Tensor> values,
                                           std::span<const std::string> shapes);
@@ -94,10 +107,14 @@ class WorkerGroup {
   std::unique_ptr<CanonicalSum> machine_;  // null: alone
   std::unique_ptr<CanonicalSum> network_;  // null: one machine, or not its leader
 
-  ChannelFactory make_channel_;  // set before the first call
+  // Set before the first call.
+  ChannelFactory make_channel_;
+  ChannelFactory make_device_channel_;
+  std::unique_ptr<DeviceExchange> device_;  // null: no engine for GPUs
 
   // Used only between a call's meetings.
   int channels_ = 0;
+  int device_channel_count_ = 0;
 
   // Own synchronisation.
   Calls calls_;
@@ -111,6 +128,7 @@ class WorkerGroup {
   std::condition_variable failed_;
   std::optional<Error> failure_;
   std::function<void(const Error&)> hook_;
+  std::vector<std::weak_ptr<Transport>> device_channels_;
 };
 
 }  // namespace lockstep

@@ -4,31 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "lockstep/base/error.h"
 #include "lockstep/collective/reduce_values.h"
-#include "tests/support/key_value_store.h"
+#include "tests/support/worker_threads.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 
-// Every worker on a thread of its own, in shared memory.
-void on_workers(const std::vector<int>& replicas, const std::function<void(WorkerGroup&)>& body) {
-  testing::KeyValueStore store;
-  std::vector<std::jthread> threads;
-  const auto size = static_cast<int>(replicas.size());
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      WorkerLayout layout{rank, replicas, std::vector<int>(replicas.size(), 0), {}};
-      auto shm = std::make_shared<ShmTransport>(store.setup(rank, size));
-      WorkerGroup group(std::make_unique<WorkerBytes>(layout, shm, nullptr));
-      group.barrier("all are here");  // nobody ends before the others have opened its memory
-      body(group);
-    });
-}
+using testing::on_workers;
 
 at::Tensor value_of(int replica, std::int64_t count, at::ScalarType dtype) {
   const auto numbers = at::arange(count, at::kDouble).remainder(13) * 0.37 + replica * 1.21;

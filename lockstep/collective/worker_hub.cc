@@ -26,7 +26,9 @@ class WorkerHub::Member final : public Group {
     hub_.together(local_, "all_reduce", [&] {
       const auto all = hub_.all_inputs();
       hub_.workers_.sum("all_reduce", all, outputs);
+      if (!outputs.empty()) hub_.given_.record(outputs[0].device());
     });
+    if (local_ > 0) hub_.given_.block();
     if (local_ > 0)
       for (std::size_t k = 0; k < outputs.size(); ++k) outputs[k].copy_(hub_.slots_[0].outputs[k]);
     hub_.rendezvous_.meet(local_, "the end of all_reduce");
@@ -38,7 +40,9 @@ class WorkerHub::Member final : public Group {
       std::vector<at::Tensor> mine;
       for (const auto& inputs : hub_.all_inputs()) mine.push_back(inputs[0].detach());
       hub_.gathered_ = hub_.workers_.all_gather("all_gather", mine);
+      hub_.given_.record(mine[0].device());
     });
+    if (local_ > 0) hub_.given_.block();
     std::vector<at::Tensor> values;
     for (int r = 0; r < size(); ++r) {
       const auto& theirs = hub_.gathered_[static_cast<std::size_t>(r)];

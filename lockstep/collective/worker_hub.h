@@ -8,6 +8,7 @@
 #include "lockstep/collective/group.h"
 #include "lockstep/collective/rendezvous.h"
 #include "lockstep/collective/worker_group.h"
+#include "lockstep/device/stream_fence.h"
 
 namespace lockstep {
 
@@ -44,6 +45,7 @@ class WorkerHub {
   // Written by local replica 0 between two meetings, read by all after the second.
   std::exception_ptr error_;
   std::vector<at::Tensor> gathered_;
+  StreamFence given_;  // that replica's stream has the results
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -31,21 +32,35 @@ std::uint64_t seed_here(const MultiWorkerOptions& options) {
 
 std::string engine_of(const MultiWorkerOptions& options) {
   const auto engine = options.engine == "auto" ? Environment().get("LOCKSTEP_ENGINE").value_or("auto") : options.engine;
-  if (options.communication.implementation == CommunicationImplementation::kNccl)
-    throw Error(ErrorCode::kUnimplemented,
-                str(kName,
-                    ": NCCL was asked for, and this build has no nccl engine; use AUTO or RING, which copy GPU tensors "
-                    "through the CPU's memory"));
-  for (const auto* known : {"auto", "shm", "gloo", "mpi"})
+  for (const auto* known : {"auto", "shm", "gloo", "mpi", "nccl"})
     if (engine == known) return engine;
   throw Error(ErrorCode::kInvalidArgument,
-              str(kName, ": the engine '", engine, "' is not known; there are auto, shm, gloo and mpi"));
+              str(kName, ": the engine '", engine, "' is not known; there are auto, shm, gloo, mpi and nccl"));
+}
+
+// An engine that was named carries everything, but for nccl, which carries GPU tensors alone.
+DeviceWish device_wish(const MultiWorkerOptions& options) {
+  const auto engine = engine_of(options);
+  if (engine == "nccl" || options.communication.implementation == CommunicationImplementation::kNccl) return DeviceWish::kNccl;
+  const bool is_free = engine == "auto" && options.communication.implementation == CommunicationImplementation::kAuto;
+  return is_free ? DeviceWish::kAuto : DeviceWish::kNone;
+}
+
+// The GPUs of the replicas, in order; none when one is on the CPU.
+std::vector<int> gpus_of(const std::vector<LogicalDevice>& devices) {
+  std::vector<int> gpus;
+  for (const auto& device : devices) {
+    if (device.type != "GPU") return {};
+    if (std::ranges::find(gpus, device.physical_index) == gpus.end()) gpus.push_back(device.physical_index);
+  }
+  return gpus;
 }
 
 JobOptions job_options(const MultiWorkerOptions& options) {
   JobOptions result;
   result.communication = options.communication;
-  result.engine = engine_of(options);
+  result.engine = engine_of(options) == "nccl" ? "auto" : engine_of(options);
+  result.device_engine = device_wish(options);
   result.is_deterministic = options.deterministic;
   result.stall_warning = options.stall_warning;
   result.join_timeout = options.join_timeout;
@@ -105,8 +120,14 @@ struct MultiWorkerMirroredStrategy::Start {
     const bool is_among_others = resolver != nullptr && has_others(*resolver);
     const auto at_least = devices.size() + (is_among_others ? 1 : 0);
     devices = prepare_devices(std::move(devices), options.freed_memory, at_least);
-    if (!is_among_others) return;
-    job = std::make_unique<Job>(*resolver, WorkerFacts{static_cast<int>(devices.size()), seed_here(options)},
+    const auto gpus = gpus_of(devices);
+    if (!is_among_others) {
+      // Alone there is nothing to carry, but what was asked for must be there.
+      const auto wish = device_wish(options);
+      if (wish == DeviceWish::kNccl) choose_device_engine(wish, {device_fact(wish, gpus)}, {"this process"});
+      return;
+    }
+    job = std::make_unique<Job>(*resolver, WorkerFacts{static_cast<int>(devices.size()), seed_here(options), gpus},
                                 job_options(options));
     replicas.workers = job->workers();
     replicas.seed = job->seed();

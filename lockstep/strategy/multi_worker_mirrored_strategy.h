@@ -26,8 +26,8 @@ struct MultiWorkerOptions {
   // Seed of the replicas' random generators (dropout, ...). Absent: worker 0's torch::manual_seed.
   std::optional<std::uint64_t> seed = std::nullopt;
   FreedMemory freed_memory = FreedMemory::kKeep;
-  // "auto", or what carries the bytes: "shm" (one machine), "gloo", "mpi". LOCKSTEP_ENGINE of the environment comes before
-  // "auto".
+  // "auto", or what carries the bytes: "shm" (one machine), "gloo", "mpi"; "nccl": what "auto" would take, and NCCL for tensors
+  // on GPUs, or an error. LOCKSTEP_ENGINE of the environment comes before "auto".
   std::string engine = "auto";
   // Off: between machines the engine's own sums, whose order is its own.
   bool deterministic = true;

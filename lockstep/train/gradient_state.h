@@ -76,7 +76,10 @@ struct GradientReducer::State {
   // `first`: by bucket, the parameter whose dtype and device it has.
   Buffers local_buffers(const std::vector<bool>& is_direct, const std::vector<std::size_t>& first) const;
   Buffers shared_buffers(const std::vector<std::size_t>& first) const;
+  Buffers device_buffers(const std::vector<std::size_t>& first) const;
   bool can_be_planned(const at::Tensor& parameter) const;
+  // All parameters, and the job has an engine for GPUs.
+  bool is_on_gpus() const;
   WorkerGroup* workers() const;
   // All workers tell each other which gradients came; the meeting before the sums.
   void agree(ReplicaContext& context, Group& group);

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/device_buckets.h"
 #include "lockstep/collective/machine_buckets.h"
 #include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/replica_context.h"
@@ -60,9 +61,17 @@ WorkerGroup* GradientReducer::State::workers() const {
   return model->replicas() == nullptr ? nullptr : model->replicas()->workers();
 }
 
-// With other workers buckets lie in shared memory; gradients on a GPU are summed one by one.
+// With other workers buckets lie in shared memory, or on GPUs that have an engine; other gradients are summed one by one.
 bool GradientReducer::State::can_be_planned(const at::Tensor& parameter) const {
-  return workers() == nullptr || parameter.is_cpu();
+  return workers() == nullptr || parameter.is_cpu() || is_on_gpus();
+}
+
+bool GradientReducer::State::is_on_gpus() const {
+  if (workers() == nullptr || !workers()->has_device_engine()) return false;
+  for (const auto& replica : replicas)
+    for (const auto& slot : replica.slots)
+      if (!slot.parameter.is_cuda()) return false;
+  return true;
 }
 
 void GradientReducer::State::agree(ReplicaContext& context, Group& group) {
@@ -95,6 +104,7 @@ void GradientReducer::State::agree(ReplicaContext& context, Group& group) {
 }
 
 GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std::vector<std::size_t>& first) const {
+  if (is_on_gpus()) return device_buffers(first);
   auto& group = *workers();
   const auto& layout = group.layout();
   MachineBuckets::Shapes shapes;
@@ -132,19 +142,40 @@ GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std
     setup.channel = group.new_channel();
     for (int m = 0; m < layout.machine_count(); ++m)
       setup.brings.push_back(plan_sums(leaves_of_workers(layout, layout.workers_of(m)), layout.total_replicas()).nodes);
-    neighbours.machines = std::make_shared<MachineBuckets>(group, std::move(setup));
+    neighbours.carrier = std::make_shared<MachineBuckets>(group, std::move(setup));
   }
   const int divisor = options.reduce == ReduceOp::kMean ? layout.total_replicas() : 1;
   made.exchange = std::make_unique<BucketExchange>(std::move(all), layout.local_replicas(), divisor, std::move(neighbours));
   return made;
 }
 
+// See Note [buckets on GPUs].
+GradientReducer::State::Buffers GradientReducer::State::device_buffers(const std::vector<std::size_t>& first) const {
+  auto& group = *workers();
+  group.barrier("planning the gradient buckets on GPUs");
+  Buffers made;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    auto& of_bucket = made.mine.emplace_back();
+    for (const auto& replica : replicas)
+      of_bucket.push_back(at::zeros({buckets[b].elements}, replica.slots[first[b]].parameter.options().requires_grad(false)));
+  }
+  BucketNeighbours neighbours;
+  if (!buckets.empty())
+    neighbours.carrier = std::make_shared<DeviceBuckets>(
+        group, DeviceBuckets::Setup{str("the gradients of ", model->name()), made.mine, group.new_device_channel()});
+  const int divisor = options.reduce == ReduceOp::kMean ? group.layout().total_replicas() : 1;
+  made.exchange = std::make_unique<BucketExchange>(made.mine, group.layout().local_replicas(), divisor, std::move(neighbours));
+  return made;
+}
+
 void GradientReducer::State::reset_together() {
   WorkerGroup* const others = workers();
   if (others == nullptr || others->failure()) return reset();
-  if (others->layout().machine_count() > 1) {
-    others->abort(Error(ErrorCode::kAborted, str("a step of ", model->name(),
-                                                 " failed on all workers; with several machines the job cannot go on")));
+  if (others->layout().machine_count() > 1 || is_on_gpus()) {
+    others->abort(
+        Error(ErrorCode::kAborted,
+              str("a step of ", model->name(),
+                  " failed on all workers; with several machines, or GPUs of several workers, the job cannot go on")));
     return reset();
   }
   // Nobody publishes any more when all are here, and nobody begins before all have been set back.

@@ -2,16 +2,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "lockstep/base/on_exit.h"
 #include "lockstep/collective/engine_plugin.h"
 #include "tests/engines/children.h"
 #include "tests/engines/engine_cases.h"
+#include "tests/engines/folder_store.h"
 #include "tests/support/testing.h"
 
 // Peers that die, or stop, in the middle of a large message.
@@ -23,31 +21,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-// A store that is a folder.
-EngineSetup setup(int rank, const fs::path& folder) {
-  const auto file = [folder](std::string key) {
-    std::ranges::replace(key, '/', '_');
-    return folder / key;
-  };
-  return {.rank = rank,
-          .size = 2,
-          .timeout = 20s,
-          .put =
-              [file](const std::string& key, const std::string& value) {
-                const auto unfinished = file(key).string() + ".unfinished";
-                std::ofstream(unfinished, std::ios::binary) << value;
-                fs::rename(unfinished, file(key));
-              },
-          .get =
-              [file](const std::string& key) {
-                for (const auto end = Clock::now() + 10s; !fs::exists(file(key)); std::this_thread::sleep_for(5ms))
-                  if (Clock::now() > end) throw Error(ErrorCode::kDeadlineExceeded, str("nobody wrote ", key));
-                std::ifstream in(file(key), std::ios::binary);
-                std::ostringstream value;
-                value << in.rdbuf();
-                return value.str();
-              }};
-}
+using testing::setup_in_folder;
 
 // Calls without end, each of 64 MB or more, so that a moment is nearly always in the middle of a message.
 void call_for_ever(Transport& engine, bool is_sum) {
@@ -59,7 +33,7 @@ void call_for_ever(Transport& engine, bool is_sum) {
 }
 
 const testing::Child peer("gloo_peer", [](const std::vector<std::string>& arguments) {
-  call_for_ever(*make_engine("gloo", setup(1, arguments[0])), arguments[1] == "sum");
+  call_for_ever(*make_engine("gloo", setup_in_folder(1, 2, arguments[0])), arguments[1] == "sum");
   return 1;
 });
 
@@ -72,7 +46,7 @@ class GlooProcesses : public ::testing::TestWithParam<std::string> {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     peer_ = testing::start_child("gloo_peer", {folder_.string(), GetParam()});
-    engine_ = make_engine("gloo", setup(0, folder_));
+    engine_ = make_engine("gloo", setup_in_folder(0, 2, folder_));
   }
   void TearDown() override {
     end_peer();

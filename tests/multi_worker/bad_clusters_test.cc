@@ -282,6 +282,13 @@ TEST(Joining, WithAnUnknownEngineIsAnError) {
   for (const auto& ending : cluster.join(kLimit)) expect_error(ending, "kInvalidArgument", {"pigeons"});
 }
 
+TEST(Joining, WithNcclAndWithoutGpusIsAnErrorOfBoth) {
+  Cluster cluster(2);
+  cluster.start_all({"train", "steps=2", "device=CPU:0", "engine=nccl", "join=5"});
+  for (const auto& ending : cluster.join(kLimit))
+    expect_error(ending, "kInvalidArgument", {"worker 0", "not on a GPU", "AUTO"});
+}
+
 TEST(Joining, WithAnotherEngineIsAnErrorOfBoth) {
   Cluster cluster(2);
   cluster.start(0, {"train", "steps=2", "engine=shm", "timeout=5", "join=5"});

@@ -30,6 +30,7 @@ int Parameters::number(const std::string& name, int otherwise) const {
 
 MultiWorkerOptions options_of(const Parameters& parameters) {
   MultiWorkerOptions options;
+  options.devices = {parameters.text("device", "CPU:0")};
   options.replicas_per_device = parameters.number("replicas", 1);
   options.engine = parameters.text("engine", "auto");
   options.intra_op_threads = 1;
@@ -48,6 +49,7 @@ void run_scenario(const std::string& name, const Parameters& parameters) {
   if (name == "errors") return errors(parameters);
   if (name == "cases") return cases(parameters);
   if (name == "misbehave") return misbehave(parameters);
+  if (name == "tensors") return tensors(parameters);
   throw Error(ErrorCode::kInvalidArgument, str("there is no scenario '", name, "'"));
 }
 

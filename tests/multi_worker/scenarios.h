@@ -20,7 +20,7 @@ class Parameters {
   std::map<std::string, std::string> values_;
 };
 
-// Options that parameters may name: replicas, engine, timeout and stall (seconds), deterministic (0 or 1).
+// Options that parameters may name: device ("CPU:0"), replicas, engine, timeout and stall (seconds), deterministic (0 or 1).
 MultiWorkerOptions options_of(const Parameters& parameters);
 
 void run_scenario(const std::string& name, const Parameters& parameters);
@@ -31,5 +31,6 @@ void collectives(const Parameters& parameters);  // every kind of collective; pr
 void errors(const Parameters& parameters);       // calls that do not fit together; prints the codes
 void cases(const Parameters& parameters);        // numbered ones of CASES.md; prints what came
 void misbehave(const Parameters& parameters);    // one worker does what it should not
+void tensors(const Parameters& parameters);      // collectives on the replicas' device against those on the CPU; times
 
 }  // namespace lockstep::testing

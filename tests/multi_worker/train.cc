@@ -11,7 +11,7 @@ namespace {
 
 // Convolutions, batch norm in evaluation mode only where asked, dropout: all that must not depend on who computes it.
 struct NetImpl : torch::nn::Module {
-  explicit NetImpl(bool with_norm) : has_norm(with_norm) {
+  NetImpl(bool with_norm, double dropped) : has_norm(with_norm), dropout(dropped) {
     register_module("conv1", conv1);
     register_module("conv2", conv2);
     register_module("fc1", fc1);
@@ -32,7 +32,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::BatchNorm2d norm{16};
   torch::nn::Linear fc1{torch::nn::Linear(400, 64)};
   torch::nn::Linear fc2{torch::nn::Linear(64, 10)};
-  torch::nn::Dropout dropout{torch::nn::Dropout(0.3)};
+  torch::nn::Dropout dropout;
 };
 TORCH_MODULE(Net);
 
@@ -40,7 +40,7 @@ TORCH_MODULE(Net);
 std::uint64_t digest(const std::vector<at::Tensor>& tensors) {
   std::uint64_t hash = 1469598103934665603ULL;
   for (const auto& tensor : tensors) {
-    const auto flat = tensor.detach().contiguous();
+    const auto flat = tensor.detach().cpu().contiguous();
     const auto* bytes = static_cast<const unsigned char*>(flat.data_ptr());
     for (std::size_t i = 0; i < flat.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ULL;
   }
@@ -57,13 +57,14 @@ data::Dataset images(std::int64_t rows) {
 
 void train(const Parameters& parameters) {
   const auto images_of_job = images(420);
+  at::globalContext().setDeterministicCuDNN(true);
   // Seeds differ between workers on purpose: worker 0's count.
   torch::manual_seed(parameters.number("seed", 1));
   MultiWorkerMirroredStrategy strategy(nullptr, options_of(parameters));
   const auto batch = parameters.number("batch", 24);
   auto distributed = strategy.experimental_distribute_dataset(images_of_job.shuffle(420).batch(batch).repeat());
   const auto scope = strategy.scope();
-  auto model = mirrored<Net>(parameters.number("norm", 0) == 1);
+  auto model = mirrored<Net>(parameters.number("norm", 0) == 1, parameters.number("dropout", 30) / 100.0);
   auto optimizer = lockstep::optimizer<torch::optim::Adam>(
       model, 1e-3, OptimizerOptions{.gradients = {.overlap = parameters.number("overlap", 1) == 1, .bucket_bytes = 64 << 10}});
   double last = 0;
