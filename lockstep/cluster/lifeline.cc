@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -19,6 +20,9 @@ constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connect
 constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
 constexpr std::chrono::milliseconds kLookAround(100);  // how soon an overdue ticket is seen
 constexpr std::chrono::milliseconds kBeat(250);
+constexpr std::chrono::milliseconds kSilence(3500);  // without an acknowledgement: the other machine is gone
+constexpr std::chrono::milliseconds kAbsence(1000);  // between two looks: this process was stopped
+constexpr const char* kIsSilent = "nothing comes from its machine any more";
 
 Deadline soon() { return Deadline::after(kLookAround); }
 
@@ -35,6 +39,12 @@ void say_beat(const internal::Socket& socket) noexcept {
 }
 
 }  // namespace
+
+std::chrono::nanoseconds Wakefulness::lasts() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - std::exchange(asked_, now) > kAbsence) since_ = now;
+  return now - since_;
+}
 
 LifelineServer::LifelineServer(const std::string& host, Events events)
     : events_(std::move(events)), listener_(internal::Socket::listen({host, 0})), port_(listener_.port()) {
@@ -62,11 +72,14 @@ void LifelineServer::serve(const std::stop_token& stop) {
     for (const auto& connection : connections_) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
     ::poll(watched.data(), watched.size(), static_cast<int>(kLookAround.count()));
     if (stop.stop_requested()) return;
+    awake_for_ = awake_.lasts();
     std::vector<Connection> alive;
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       const bool has_news = watched[i + 1].revents != 0;
       const bool is_overdue = connections_[i].member == 0 && connections_[i].must_show_by.has_passed();
-      if (has_news ? read(connections_[i]) : !is_overdue) alive.push_back(std::move(connections_[i]));
+      const bool is_gone = !has_news && is_silent(connections_[i]);
+      if (is_gone) events_.on_lost(connections_[i].member, kIsSilent);
+      if (has_news ? read(connections_[i]) : !is_overdue && !is_gone) alive.push_back(std::move(connections_[i]));
     }
     connections_ = std::move(alive);
     expire_tickets();
@@ -79,6 +92,10 @@ void LifelineServer::beat() {
   beats_at_ = Deadline::after(kBeat);
   for (const auto& connection : connections_)
     if (connection.member != 0) say_beat(connection.socket);
+}
+
+bool LifelineServer::is_silent(const Connection& connection) const {
+  return connection.member != 0 && awake_for_ > kSilence && connection.socket.silent_for() > kSilence;
 }
 
 bool LifelineServer::has_room() {
@@ -104,7 +121,7 @@ void LifelineServer::accept_new() {
   while (has_room()) {
     auto socket = listener_.accept();
     if (!socket.is_open()) return;
-    socket.watch_peer();
+    socket.send_at_once();
     connections_.push_back({std::move(socket), {}, 0, Deadline::after(kTimeToShow)});
   }
 }
@@ -145,18 +162,23 @@ bool LifelineServer::read(Connection& connection) {
 Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& deadline,
                    std::function<void(const std::string& how)> on_lost, std::function<void()> on_end)
     : socket_(internal::Socket::connect(server, deadline)) {
-  socket_.watch_peer();
+  socket_.send_at_once();
   const auto greeting = LifelineBytes::show(ticket);
   socket_.send(greeting.data(), greeting.size(), deadline);
   thread_ = start_thread("lockstep:life",
                          [this, on_lost = std::move(on_lost), on_end = std::move(on_end)](const std::stop_token& stop) {
+                           Wakefulness awake;
                            auto beats_at = Deadline::after(kBeat);
                            while (!stop.stop_requested()) {
                              if (beats_at.has_passed()) {
                                beats_at = Deadline::after(kBeat);
                                say_beat(socket_);
                              }
-                             if (!socket_.wait_readable(soon()) || stop.stop_requested()) continue;
+                             const bool is_readable = socket_.wait_readable(soon());
+                             if (stop.stop_requested()) return;
+                             const bool is_awake = awake.lasts() > kSilence;
+                             if (!is_readable && is_awake && socket_.silent_for() > kSilence) return on_lost(kIsSilent);
+                             if (!is_readable) continue;
                              char byte = 0;
                              std::string why;
                              const auto count = socket_.receive(&byte, 1, why);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,13 +17,24 @@
 namespace lockstep {
 
 // Note [lifelines]
-// Every member keeps one TCP connection to the coordinator, on which both sides send a byte four times a second. When a process
-// dies its system closes the connection at once; when a machine or link is gone the bytes are not acknowledged, and the
-// system notices within about four seconds. Bytes, because TCP repeats them several times in that time: of keep-alive
-// probes only three would have to be lost, which on a line that loses 5 % happens every quarter of an hour.
-// A process that is stopped or busy keeps its connection, its system acknowledges: it is late, not dead, and only the
-// deadlines of waits decide about it.
+// Every member keeps one TCP connection to the coordinator, on which both sides send a byte four times a second. When a
+// process dies its system closes the connection at once. When a machine or link is gone nothing is acknowledged any more:
+// after 3.5 s without a single acknowledgement the other side is lost. (Neither TCP's keep-alive nor its user timeout is
+// used: the first gives up after three lost packets, the second when one byte had bad luck, and a line that loses a few
+// percent is slow, not gone.) A process that is stopped or busy keeps its connection, its system acknowledges: it is late,
+// not dead, and only the deadlines of waits decide about it.
 // A good-bye before the connection closes makes the end a clean one.
+
+// Since when this process can tell silence from its own absence: one that was stopped has not sent, and hears anew.
+class Wakefulness {
+ public:
+  // To be asked at least every half second.
+  std::chrono::nanoseconds lasts();
+
+ private:
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point asked_ = since_;
+};
 
 // The coordinator's end of all lifelines.
 class LifelineServer {
@@ -58,6 +70,7 @@ class LifelineServer {
   bool take_ticket(Connection& connection);
   void expire_tickets();
   void beat();
+  bool is_silent(const Connection& connection) const;
   // Strangers may wait, but not without end: those of members that were admitted, and some more.
   bool has_room();
 
@@ -77,6 +90,8 @@ class LifelineServer {
   // Used only by the thread.
   std::vector<Connection> connections_;
   Deadline beats_at_ = Deadline::after(std::chrono::nanoseconds(0));
+  Wakefulness awake_;
+  std::chrono::nanoseconds awake_for_{0};
 
   std::jthread thread_;  // last: joined first
 };

@@ -104,13 +104,22 @@ int Socket::port() const {
 Socket Socket::accept() const { return Socket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
 
 void Socket::watch_peer() const {
-  constexpr int kMilliseconds = 3100;
+  constexpr int kMilliseconds = 4000;
   set(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, 3);
   set(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);
-  set(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
+  send_at_once();
+}
+
+void Socket::send_at_once() const { set(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1); }
+
+std::chrono::milliseconds Socket::silent_for() const {
+  tcp_info info = {};
+  socklen_t size = sizeof info;
+  if (::getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::chrono::milliseconds(0);
+  return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
 }
 
 void Socket::send(const void* data, std::size_t bytes, const Deadline& deadline) const {

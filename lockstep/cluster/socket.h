@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -31,8 +32,13 @@ class Socket {
   Socket accept() const;
 
   // The system notices within about four seconds when the other machine is gone. It answers for a process that is
-  // stopped: only death and lost links are noticed.
+  // stopped: only death and lost links are noticed. On a line that loses packets it may be mistaken after minutes.
   void watch_peer() const;
+  // What is sent goes at once.
+  void send_at_once() const;
+  // How long nothing has come from the other machine. Its system acknowledges what it gets, also for a process that is
+  // stopped; so this tells of lost machines and links, as long as this side sends something now and then.
+  std::chrono::milliseconds silent_for() const;
 
   // Sends all, or throws kUnavailable.
   void send(const void* data, std::size_t bytes, const Deadline& deadline) const;

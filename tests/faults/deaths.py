@@ -61,7 +61,7 @@ def kill_worker_0_of_3(at):
 
 # At any moment from the start of the processes on: who had registered is named at once, who had not when the others have
 # waited for it as long as they may.
-@fault("kill_while_starting")
+@fault("kill_while_starting", at_once=2)
 def kill_while_starting(at):
     join = 4
     engine = at.draw("engine", ["auto", "gloo"])
@@ -71,7 +71,7 @@ def kill_while_starting(at):
     at.wait_a_moment(1.5)
     since = tasks[victim].kill()
     survivor = tasks[1 - victim]
-    report = survivor.wait_report(join + 10)
+    report = survivor.wait_report()
     expect(report is not None, f"{survivor.name} reported no error")
     took = report.at - since
     name = f"worker {victim}" if victim == 1 else rf"worker 0|{re.escape(job.addresses[0])}"
@@ -119,7 +119,8 @@ def kill_grandchild_of_launcher(at):
     summary = launcher.wait_for(r"worker \d+ failed first", 10)
     expect(summary is not None, "the launcher does not say who failed first")
     at.times.append(summary.at - since)
-    expect(f"worker {victim} failed first" in summary.text, f"worker {victim} was killed, and the launcher says: {summary.text}")
+    expect(f"worker {victim} failed first" in summary.text,
+           f"worker {victim} was killed, and the launcher says: {summary.text}")
     expect(summary.at - since <= AFTER_DEATH, f"the launcher took {summary.at - since:.3f} s")
     expect(launcher.wait_end(8) == 1, f"the launcher ended with {launcher.process.returncode}, not 1")
 

@@ -71,7 +71,8 @@ def idle_with_fifteen_percent_loss(at):
 def twenty_milliseconds(at):
     steps = 8
     right_digest(at, 2, steps)
-    (machines, line) = network.slow_pair(at, lambda name, command: Task(at, name, [sys.executable] + command, clean_environment(at)), 20)
+    start = lambda name, command: Task(at, name, [sys.executable] + command, clean_environment(at))  # noqa: E731
+    machines, line = network.slow_pair(at, start, 20)
     expect(line.wait_for("^ready$", 10), "the slow line did not start")
     job = Job(at, places=[(machine, machine.address) for machine in machines])
     job.start(words("train", steps=steps, timeout=60, join=60))

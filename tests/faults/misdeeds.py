@@ -65,7 +65,8 @@ def differ(at, kind, code, patterns):
     job, who = misbehave(at, kind)
     since = min(signs_of(job.tasks))
     views = [rf"worker {index} at '[^']+' of step \d+" for index in range(3)]
-    expect_errors(at, job.tasks, since, code, views + [pattern.format(who=who) for pattern in patterns] + ["Nothing was sent"])
+    patterns = [pattern.format(who=who) for pattern in patterns]
+    expect_errors(at, job.tasks, since, code, views + patterns + ["Nothing was sent"])
 
 
 @fault("skips_a_collective")

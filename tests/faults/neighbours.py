@@ -52,7 +52,7 @@ def same_ports_at_once_again(at):
     expect_digests(at, job.start(training(engine)), STEPS)
 
 
-@fault("port_in_use")
+@fault("port_in_use", at_once=3)
 def port_in_use(at):
     job = Job(at, 2)
     host, port = job.addresses[0].split(":")

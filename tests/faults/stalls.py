@@ -46,8 +46,8 @@ def expect_warning(at, task, victim, since):
         return expect_words(task, warning.text, [r"worker 0, the coordinator, does not answer .*it is stopped"])
     others = {f"worker {index}" for index in range(3) if index != victim}
     expect_words(task, warning.text, [rf"arrived: [^;]*\b{other}\b" for other in others])
-    expect_words(task, warning.text, [rf"missing: worker {victim} on host '.*' \(process \d+\), which does: .+ #\d+, step \d+, "
-                                      r"heard of [\d.]+ s ago"])
+    expect_words(task, warning.text, [rf"missing: worker {victim} on host '.*' \(process \d+\), which does: .+ #\d+, "
+                                      r"step \d+, heard of [\d.]+ s ago"])
     for other in others:
         expect(other not in warning.text.split("missing:")[1], f"{task.name} misses {other} too: {warning.text}")
     return None

@@ -155,7 +155,7 @@ def other_world_size(at):
 
 
 # From the start: who was told of three workers is refused by who knows of two, which waits for the right one.
-@fault("other_world_size_at_the_start")
+@fault("other_world_size_at_the_start", at_once=3)
 def other_world_size_at_the_start(at):
     join = 3
     job = Job(at, 2)

@@ -192,8 +192,8 @@ def digest_of(task):
 def right_digest(at, replicas, steps):
     """The weights of an undisturbed run: all replicas in one process."""
     def make():
-        task = Task(at, "undisturbed", [at.suite.worker] + words("train", steps=steps, replicas=replicas), clean_environment(at))
-        return digest_of(task)
+        command = [at.suite.worker] + words("train", steps=steps, replicas=replicas)
+        return digest_of(Task(at, "undisturbed", command, clean_environment(at)))
     return at.suite.once(("digest", replicas, steps), make)
 
 

@@ -8,7 +8,8 @@ AFTER_LOSS = 5.0  # a machine or its link is gone
 TO_END = 5.0  # from an error to the end of the process that reported it
 
 # Whom a message says to be gone, in all the ways in which Lockstep and its engines put it.
-_BLAME = re.compile(r"(?:worker|rank) (\d+)(?: at [^ ,]+| on host '[^']*' \(process \d+\))?,? (?:is gone|is lost|has ended|has left)")
+_BLAME = re.compile(r"(?:worker|rank) (\d+)(?: at [^ ,]+| on host '[^']*' \(process \d+\))?,? "
+                    r"(?:is gone|is lost|has ended|has left)")
 
 
 def blamed(message):
@@ -17,13 +18,14 @@ def blamed(message):
 
 
 def expect_gone(at, survivors, who, since, within):
-    """Every survivor says kUnavailable and that `who`, and nobody else, is gone. `who`: a number, or a set of which any is right."""
+    """Every survivor says kUnavailable and that `who` is gone, and nobody else. A set: whoever of it is named is right."""
     allowed = {who} if isinstance(who, int) else set(who)
     for task in survivors:
         report = expect_report(at, task, "kUnavailable", since, within)
         found = blamed(report.message)
+        names = " or ".join(map(str, sorted(allowed)))
         expect(found and found <= allowed and re.search(r"worker \d", report.message),
-               f"{task.name} should name worker {' or '.join(map(str, sorted(allowed)))} as gone, and says: {report.message}")
+               f"{task.name} should name worker {names} as gone, and says: {report.message}")
         if 0 not in allowed:
             expect("last step was" in report.message, f"{task.name} does not tell the last step: {report.message}")
 
