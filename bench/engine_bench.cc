@@ -9,6 +9,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -29,9 +30,11 @@ namespace ls = lockstep;
 
 struct Plan {
   std::int64_t bytes;
-  int calls;  // a round
+  int calls;  // a round, at most
 };
 constexpr Plan kPlans[] = {{4, 20000}, {4 << 10, 5000}, {256 << 10, 400}, {1 << 20, 100}, {4 << 20, 40}, {64 << 20, 4}};
+
+constexpr double kRoundUs = 300'000;  // what a round may take
 
 struct Arguments {
   std::string store = ".";
@@ -97,11 +100,13 @@ class Bench {
   void run() {
     for (const auto& plan : kPlans) {
       std::map<std::string, Sample> samples;
-      for (int round = -1; round < arguments_.rounds; ++round)  // the first warms up
+      std::map<std::string, int> counts;
+      for (int round = -1; round < arguments_.rounds; ++round)  // the first warms up, and tells how many fit into a round
         for (const auto& [name, sum] : candidates_) {
           if (name.rfind("canonical", 0) == 0 && plan.bytes < 1 << 20) continue;
-          const auto calls = measure(sum, plan, name);
+          const auto calls = measure(sum, plan, round < 0 ? std::max(4, plan.calls / 50) : counts[name], name);
           if (round >= 0) samples.try_emplace(name, name, plan.bytes).first->second.add_round(calls);
+          else counts[name] = std::clamp(static_cast<int>(kRoundUs / median_of(calls)), 4, plan.calls);
         }
       if (rank_ == 0)
         for (const auto& [name, sample] : samples) sample.print();
@@ -144,13 +149,20 @@ class Bench {
     }
   }
 
+  // The processes have the same times, and so the same median.
+  static double median_of(std::vector<double> values) {
+    std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+    return values[values.size() / 2];
+  }
+
   // Microseconds of each call.
-  std::vector<double> measure(const Sum& sum, const Plan& plan, const std::string& name) {
+  std::vector<double> measure(const Sum& sum, const Plan& plan, int count_of_calls, const std::string& name) {
     auto* const data = reinterpret_cast<float*>(blocks_.data(rank_));
     const auto count = plan.bytes / 4;
-    std::vector<std::vector<double>> times(static_cast<std::size_t>(size_), std::vector<double>(2 * plan.calls));
+    std::vector<std::vector<double>> times(static_cast<std::size_t>(size_),
+                                           std::vector<double>(2 * static_cast<std::size_t>(count_of_calls)));
     auto& mine = times[static_cast<std::size_t>(rank_)];
-    for (int call = 0; call < plan.calls; ++call) {
+    for (int call = 0; call < count_of_calls; ++call) {
       const auto base = static_cast<float>(call % 1000 + rank_);
       write_pattern(data, count, base);
       shm_->barrier();
@@ -167,7 +179,7 @@ class Bench {
     for (auto& list : times) parts.push_back(std::as_writable_bytes(std::span(list)));
     shm_->all_gather(parts);
     std::vector<double> calls;
-    for (int call = 0; call < plan.calls; ++call) {
+    for (int call = 0; call < count_of_calls; ++call) {
       double begin = times[0][2 * call];
       double end = 0;
       for (const auto& list : times) {

@@ -21,7 +21,8 @@ def run_bench(settings, only, over_tcp=False):
         print("  engines: built without MPI; their lines are left out", flush=True)
         return {}
     with tempfile.TemporaryDirectory() as store:
-        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+        # Bound to one core each, Gloo's thread would share it with the caller.
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
         command += ["--mca", "btl", "tcp,self"] if over_tcp else []
         done = subprocess.run(command + [program, f"--store={store}", f"--only={only}", f"--rounds={settings.rounds}"],
                               capture_output=True, text=True, timeout=900)

@@ -40,7 +40,9 @@ def two_hosts():
 
 def workers(settings, hosts, mode, port):
     program = os.path.join(settings.build, "bin", "train_bench")
-    commands = [["ip", "netns", "exec", host, program, f"--mode={mode}", "--model=W3", *settings.lockstep_args] for host in hosts]
+    cores = sorted(os.sched_getaffinity(0))  # a host's own, so that the two do not compute on each other's
+    commands = [["ip", "netns", "exec", host, "taskset", "-c", str(cores[k % len(cores)]), program, f"--mode={mode}", "--model=W3",
+                 *settings.lockstep_args] for k, host in enumerate(hosts)]
     environments = cluster.environments_at([f"{address}:{port}" for address in ADDRESSES])
     return Contender(f"W3 {mode} on a link of {RATE}", commands, environments, settings.logs)
 

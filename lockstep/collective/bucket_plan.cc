@@ -1,6 +1,7 @@
 #include "lockstep/collective/bucket_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -27,6 +28,8 @@ std::vector<Bucket> plan_buckets(std::span<const GradientInfo> gradients, std::i
     const auto line = std::max<std::int64_t>(1, kCacheLine / gradient.element_bytes);
     bucket.elements += (gradient.elements + line - 1) / line * line;
   }
+  // A large gradient that comes early does not wait for small ones that come last.
+  std::ranges::stable_sort(buckets, std::greater(), [](const Bucket& bucket) { return bucket.members.back().gradient; });
   return buckets;
 }
 

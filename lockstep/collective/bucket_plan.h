@@ -26,7 +26,8 @@ struct Bucket {
 };
 
 // Groups gradients by dtype and device, newest first (backward finishes them in that order), each bucket at most
-// `cap_bytes` unless a single gradient is larger or wants to be alone. Pure: the same answer wherever it is asked.
+// `cap_bytes` unless a single gradient is larger or wants to be alone. Buckets come in the order in which backward
+// completes them. Pure: the same answer wherever it is asked.
 std::vector<Bucket> plan_buckets(std::span<const GradientInfo> gradients, std::int64_t cap_bytes);
 
 }  // namespace lockstep

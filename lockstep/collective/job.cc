@@ -345,6 +345,14 @@ Job::~Job() {
 
 const std::shared_ptr<WorkerGroup>& Job::workers() const noexcept { return state_->workers; }
 std::uint64_t Job::seed() const noexcept { return state_->facts[0].seed; }
+int Job::replicas_of_machine() const {
+  const auto& facts = state_->facts;
+  const auto& here = facts[static_cast<std::size_t>(state_->rank)].machine;
+  int replicas = 0;
+  for (const auto& worker : facts)
+    if (worker.machine == here) replicas += worker.replicas;
+  return replicas;
+}
 const std::string& Job::engine_choice() const noexcept { return state_->engine_choice; }
 
 }  // namespace lockstep

@@ -54,6 +54,8 @@ class Job {
   const std::shared_ptr<WorkerGroup>& workers() const noexcept;
   // Of worker 0.
   std::uint64_t seed() const noexcept;
+  // On this machine, of all its workers, whatever carries their bytes.
+  int replicas_of_machine() const;
   // One line: which engine carries what, and why.
   const std::string& engine_choice() const noexcept;
 

@@ -135,13 +135,7 @@ struct MultiWorkerMirroredStrategy::Start {
   }
 
   // The machine's cores are shared by the replicas of all its workers.
-  int threads_each() const {
-    const auto& layout = job->workers()->layout();
-    int on_machine = 0;
-    for (const int worker : layout.workers_of(layout.machine()))
-      on_machine += layout.replicas[static_cast<std::size_t>(worker)];
-    return std::max(1, available_cores() / on_machine);
-  }
+  int threads_each() const { return std::max(1, available_cores() / job->replicas_of_machine()); }
 
   std::vector<LogicalDevice> devices;
   std::shared_ptr<const ClusterResolver> resolver;

@@ -13,6 +13,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/engines/modest_threads.h"
 #include "lockstep/collective/engines/no_sigpipe.h"
 
 namespace lockstep {
@@ -182,7 +183,11 @@ std::shared_ptr<gloo::Context> connect_gloo(const EngineSetup& setup, Watch& wat
   const NoSigpipe no_sigpipe;  // for Gloo's thread too
   try {
     JobStore store(setup);
-    std::shared_ptr<gloo::transport::Device> device = std::make_shared<Device>(address_of(setup.host), watch);
+    std::shared_ptr<gloo::transport::Device> device;
+    {
+      const ModestThreads modest;
+      device = std::make_shared<Device>(address_of(setup.host), watch);
+    }
     auto context = std::make_shared<gloo::rendezvous::Context>(setup.rank, setup.size);
     // Gloo waits for a connection five times as long; a time of nothing is for ever.
     context->setTimeout(std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(setup.timeout / 5)));
