@@ -16,7 +16,7 @@ proto=lockstep/cluster/coordination
 # What the targets read with. No test is among them, and nothing that starts a thread or a process is called.
 sources=(lockstep/base/{environment,error,log}.cc
          lockstep/cluster/{address,cluster_spec,hostlist,host_address,json,roles,socket,tf_config_cluster_resolver,cluster_resolver}.cc
-         lockstep/cluster/{members,lifeline_bytes,rpc,coordination_service}.cc
+         lockstep/cluster/{clock_offset,members,lifeline_bytes,rpc,coordination_service}.cc
          lockstep/device/no_devices.cc
          tools/lockstep/{arguments,hosts,messages,plan,run_options}.cc
          "$folder/generated/$proto".pb.cc "$folder/generated/$proto".grpc.pb.cc)

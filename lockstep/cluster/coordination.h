@@ -76,6 +76,9 @@ class CoordinationClient {
   // What others are told about this task; sent with the next heartbeat.
   void set_activity(const Activity& activity);
 
+  // What the coordinator's clock shows minus what this machine's does, from the heartbeats; zero before the first.
+  std::chrono::nanoseconds clock_offset() const;
+
   // Tells everybody that this task cannot go on.
   void fail(ErrorCode code, const std::string& message);
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/cluster/clock_offset.h"
 #include "lockstep/cluster/coordination.grpc.pb.h"
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/cluster/lifeline.h"
@@ -115,6 +116,7 @@ struct CoordinationClient::State {
   std::condition_variable changed;
   Activity activity;
   bool has_news = false;  // to be told before the next heartbeat
+  ClockOffset clock;      // the coordinator's
   std::optional<Failure> failure;
   std::set<grpc::ClientContext*> calls;  // under way
   bool is_ending = false;
@@ -191,9 +193,12 @@ void CoordinationClient::State::keep_in_touch(const std::stop_token& stop) {
       note.mutable_activity()->set_calls(activity.calls);
     }
     note.set_member(member);
-    rpc::Nothing nothing;
+    rpc::Heard heard;
+    const auto sent = ClockOffset::clock();
     // Whether the coordinator lives is the lifeline's business.
-    call(kShortCall, [&](grpc::ClientContext& context) { return stub->Tell(&context, note, &nothing); });
+    const auto status = call(kShortCall, [&](grpc::ClientContext& context) { return stub->Tell(&context, note, &heard); });
+    const std::lock_guard lock(mu);
+    if (status.ok()) clock.add(sent, nanoseconds(heard.clock_nanoseconds()), ClockOffset::clock());
   }
 }
 
@@ -290,6 +295,11 @@ void CoordinationClient::barrier(const std::string& name, nanoseconds timeout) {
     return state_->stub->Barrier(&context, wait, &nothing);
   });
   state_->throw_failure_or(status, str(state_->task));
+}
+
+std::chrono::nanoseconds CoordinationClient::clock_offset() const {
+  const std::lock_guard lock(state_->mu);
+  return state_->clock.value();
 }
 
 void CoordinationClient::set_activity(const Activity& activity) {

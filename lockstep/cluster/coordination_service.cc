@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/cluster/clock_offset.h"
 #include "lockstep/cluster/rpc.h"
 
 namespace lockstep::internal {
@@ -37,8 +38,9 @@ std::uint64_t CoordinationService::admit(const Introduction& introduction) {
   }
 }
 
-grpc::Status CoordinationService::Tell(grpc::ServerContext*, const rpc::Note* request, rpc::Nothing*) {
+grpc::Status CoordinationService::Tell(grpc::ServerContext*, const rpc::Note* request, rpc::Heard* reply) {
   const auto& activity = request->activity();
+  reply->set_clock_nanoseconds(ClockOffset::clock().count());
   return as_status([&] { members_.note(request->member(), {activity.step(), activity.doing(), activity.calls()}); });
 }
 
@@ -59,8 +61,12 @@ grpc::Status CoordinationService::Barrier(grpc::ServerContext*, const rpc::Wait*
 }
 
 grpc::Status CoordinationService::AwaitFailure(grpc::ServerContext*, const rpc::Wait* request, rpc::Members* reply) {
+  // Anybody may ask: a question does not keep a thread for long.
+  constexpr std::int64_t kMilliseconds = 60'000;
+  rpc::Wait wait = *request;
+  wait.set_milliseconds(std::min(wait.milliseconds(), kMilliseconds));
   return as_status([&] {
-    if (const auto failure = members_.failure(deadline_of(*request))) to_message(*failure, *reply->mutable_failure());
+    if (const auto failure = members_.failure(deadline_of(wait))) to_message(*failure, *reply->mutable_failure());
   });
 }
 

@@ -15,7 +15,7 @@ class CoordinationService final : public rpc::Coordination::Service {
       : members_(members), lifeline_port_(lifeline_port), admit_(std::move(admit)) {}
 
   grpc::Status Join(grpc::ServerContext*, const rpc::Introduction* request, rpc::Admission* reply) override;
-  grpc::Status Tell(grpc::ServerContext*, const rpc::Note* request, rpc::Nothing*) override;
+  grpc::Status Tell(grpc::ServerContext*, const rpc::Note* request, rpc::Heard* reply) override;
   grpc::Status Fail(grpc::ServerContext*, const rpc::Report* request, rpc::Nothing*) override;
   grpc::Status Put(grpc::ServerContext*, const rpc::Value* request, rpc::Nothing*) override;
   grpc::Status Get(grpc::ServerContext*, const rpc::Wait* request, rpc::Value* reply) override;

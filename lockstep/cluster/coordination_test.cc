@@ -138,6 +138,13 @@ TEST_F(Coordination, AnybodyCanLook) {
   FAIL() << "the activity was never told";
 }
 
+TEST_F(Coordination, OnOneMachineTheClocksAreTheSame) {
+  const auto zero = join(0);
+  for (int round = 0; round < 100 && zero->clock_offset() == 0ns; ++round) std::this_thread::sleep_for(50ms);
+  EXPECT_NE(zero->clock_offset(), 0ns);
+  EXPECT_LT(std::chrono::abs(zero->clock_offset()), 1s);
+}
+
 TEST(CoordinationStart, TasksMayComeBeforeTheCoordinator) {
   const int port = internal::Socket::listen(local(0)).port();
   std::jthread early([&] {

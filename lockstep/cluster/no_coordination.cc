@@ -30,6 +30,7 @@ void CoordinationClient::put(const std::string&, const std::string&) { refuse();
 std::string CoordinationClient::get(const std::string&, std::chrono::nanoseconds) { refuse(); }
 void CoordinationClient::barrier(const std::string&, std::chrono::nanoseconds) { refuse(); }
 void CoordinationClient::set_activity(const Activity&) { refuse(); }
+std::chrono::nanoseconds CoordinationClient::clock_offset() const { refuse(); }
 void CoordinationClient::fail(ErrorCode, const std::string&) { refuse(); }
 std::optional<Failure> CoordinationClient::failure() const { refuse(); }
 

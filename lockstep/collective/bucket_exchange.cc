@@ -79,6 +79,9 @@ void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
 
 void BucketExchange::finish(std::size_t replica) {
   help(replica);
+  if (progress_[replica].next < buckets())
+    throw Error(ErrorCode::kInternal, lockstep::str("only ", progress_[replica].next, " of ", buckets(),
+                                                    " gradient buckets are filled by all replicas"));
   if (neighbours_.carrier != nullptr)
     for (std::size_t bucket = 0; bucket < buckets(); ++bucket)
       neighbours_.carrier->take(bucket, progress_[replica].step + 1, buffers_[bucket][at(replica)], divisor_);

@@ -11,7 +11,7 @@ std::uint64_t Calls::begin(std::string text, bool is_numbered) {
   const std::lock_guard lock(mu_);
   if (std::exchange(is_step_new_, false)) ++step_;
   const auto number = is_numbered ? ++count_ : ++unnumbered_;
-  open_[number] = {Call{number, step_, std::move(text), std::chrono::system_clock::now()}, std::chrono::steady_clock::now()};
+  open_[number] = {number, step_, std::move(text), std::chrono::system_clock::now(), std::chrono::steady_clock::now()};
   return number;
 }
 
@@ -19,8 +19,8 @@ void Calls::end(std::uint64_t number, const std::string& error) {
   const std::lock_guard lock(mu_);
   const auto it = open_.find(number);
   if (it == open_.end()) return;
-  auto& [call, begun] = it->second;
-  call.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  Call& call = it->second;
+  call.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - call.since).count();
   call.error = error;
   ended_.push_back(std::move(call));
   if (ended_.size() > kKept) ended_.pop_front();
@@ -45,7 +45,7 @@ std::uint64_t Calls::count() const {
 std::vector<Call> Calls::under_way() const {
   const std::lock_guard lock(mu_);
   std::vector<Call> calls;
-  for (const auto& [number, call] : open_) calls.push_back(call.first);
+  for (const auto& [number, call] : open_) calls.push_back(call);
   return calls;
 }
 
@@ -54,7 +54,7 @@ std::vector<Call> Calls::last() const {
   {
     const std::lock_guard lock(mu_);
     calls.assign(ended_.begin(), ended_.end());
-    for (const auto& [number, call] : open_) calls.push_back(call.first);
+    for (const auto& [number, call] : open_) calls.push_back(call);
   }
   std::ranges::sort(calls, {}, &Call::number);
   return calls;
@@ -62,19 +62,20 @@ std::vector<Call> Calls::last() const {
 
 std::string Calls::describe() const {
   const std::lock_guard lock(mu_);
-  if (!open_.empty()) return str(open_.begin()->second.first.text, " #", open_.begin()->first);
+  if (!open_.empty()) return str(open_.begin()->second.text, " #", open_.begin()->first);
   if (ended_.empty()) return "code before its first collective";
   return str("code after ", ended_.back().text, " #", ended_.back().number);
 }
 
-std::string Calls::flight_record(const std::string& task) const {
+std::string Calls::flight_record(const std::string& task, std::chrono::nanoseconds clock_offset) const {
   std::string lines;
   for (const auto& call : last()) {
-    nlohmann::ordered_json line = {{"task", task},
-                                   {"number", call.number},
-                                   {"step", call.step},
-                                   {"call", call.text},
-                                   {"begun", std::chrono::duration<double>(call.begun.time_since_epoch()).count()}};
+    nlohmann::ordered_json line = {
+        {"task", task},
+        {"number", call.number},
+        {"step", call.step},
+        {"call", call.text},
+        {"begun", std::chrono::duration<double>(call.begun.time_since_epoch() + clock_offset).count()}};
     if (call.seconds) line["seconds"] = *call.seconds;
     if (!call.error.empty()) line["error"] = call.error;
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

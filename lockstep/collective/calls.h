@@ -17,7 +17,8 @@ struct Call {
   std::uint64_t step = 0;    // run() calls with a collective in them, counted from 1; 0: before the first
   std::string text;          // "all_reduce of 2 tensors, float32 [64, 10] first"
   std::chrono::system_clock::time_point begun = {};
-  std::optional<double> seconds = std::nullopt;  // it took; nothing: it has not ended
+  std::chrono::steady_clock::time_point since = {};  // the same, by a clock that nobody sets
+  std::optional<double> seconds = std::nullopt;      // it took; nothing: it has not ended
   std::string error = "";
 };
 
@@ -56,8 +57,8 @@ class Calls {
   // "all_reduce ... #12", or what the worker does between two calls: "code after all_reduce ... #12".
   std::string describe() const;
 
-  // The last calls as JSON lines, for `lockstep inspect`.
-  std::string flight_record(const std::string& task) const;
+  // The last calls as JSON lines, for `lockstep inspect`. `clock_offset` is added to the times: another machine's clock.
+  std::string flight_record(const std::string& task, std::chrono::nanoseconds clock_offset = {}) const;
 
  private:
   std::uint64_t begin(std::string text, bool is_numbered);
@@ -69,7 +70,7 @@ class Calls {
   std::uint64_t unnumbered_ = kUnnumbered;
   std::uint64_t step_ = 0;
   bool is_step_new_ = false;
-  std::map<std::uint64_t, std::pair<Call, std::chrono::steady_clock::time_point>> open_;
+  std::map<std::uint64_t, Call> open_;
   std::deque<Call> ended_;
 };
 

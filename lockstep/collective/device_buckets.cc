@@ -57,8 +57,8 @@ void DeviceBuckets::put(std::size_t bucket, std::span<const at::Tensor>, std::pa
 bool DeviceBuckets::wait_until_full(const Bucket& bucket, std::uint64_t step, const std::stop_token& stop) {
   while (true) {
     const auto seen = put_.value();
-    if (bucket.full.load(std::memory_order_acquire) >= step) return true;
     if (stop.stop_requested() || workers_.failure()) return false;
+    if (bucket.full.load(std::memory_order_acquire) >= step) return true;
     if (!put_.wait_briefly(seen)) put_.doze(seen, kNap);
   }
 }

@@ -52,13 +52,16 @@ struct Facts {
   std::string gpus;    // device_fact
   int replicas = 1;
   std::uint64_t seed = 0;
+  bool has_mpi = false;  // the engine is here, and a launcher of MPI has started this
 
-  std::string to_text() const { return str(machine, "\n", host, "\n", wishes, "\n", gpus, "\n", replicas, "\n", seed); }
+  std::string to_text() const {
+    return str(machine, "\n", host, "\n", wishes, "\n", gpus, "\n", replicas, "\n", seed, "\n", has_mpi);
+  }
   static Facts from_text(const std::string& text) {
-    std::array<std::string, 6> lines;
+    std::array<std::string, 7> lines;
     std::istringstream in(text);
     for (auto& line : lines) std::getline(in, line);
-    return {lines[0], lines[1], lines[2], lines[3], std::stoi(lines[4]), std::stoull(lines[5])};
+    return {lines[0], lines[1], lines[2], lines[3], std::stoi(lines[4]), std::stoull(lines[5]), lines[6] == "1"};
   }
 };
 
@@ -92,7 +95,7 @@ struct Job::State {
   void find_coordinator();
   void connect();
   void exchange_facts(const WorkerFacts& mine);
-  std::string choose_network(bool is_one_machine);
+  std::string choose_network(int machines) const;
   void make_group(const WorkerFacts& mine);
   DeviceChoice choose_device() const;
   void connect_device(WorkerGroup& group, const std::string& engine, int gpu);
@@ -114,15 +117,15 @@ struct Job::State {
   std::vector<Facts> facts;
   std::string engine_choice;
 
+  // Guarded by mu.
+  std::mutex mu;
+  std::optional<Error> early_failure;  // before there was a group
+
   // In this order: what is below uses what is above.
   std::unique_ptr<CoordinationServer> server;
   std::shared_ptr<WorkerGroup> workers;
   std::unique_ptr<CoordinationClient> client;
   std::unique_ptr<Watchdog> watchdog;
-
-  // Guarded by mu.
-  std::mutex mu;
-  std::optional<Error> early_failure;  // before there was a group
 };
 
 Job::State::State(const ClusterResolver& resolver, const JobOptions& with)
@@ -165,9 +168,14 @@ void Job::State::connect() {
 }
 
 void Job::State::exchange_facts(const WorkerFacts& mine) {
-  const Facts here{machine_key(),      address_towards(coordinator),
-                   wishes_of(options), device_fact(options.device_engine, mine.gpus),
-                   mine.replicas,      mine.seed};
+  Facts here;
+  here.machine = machine_key();
+  here.host = address_towards(coordinator);
+  here.wishes = wishes_of(options);
+  here.gpus = device_fact(options.device_engine, mine.gpus);
+  here.replicas = mine.replicas;
+  here.seed = mine.seed;
+  here.has_mpi = (mpi != nullptr || is_started_by_mpi()) && has_engine("mpi");
   client->put(str("facts/", rank), here.to_text());
   client->barrier("the start of the job", options.join_timeout);
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
@@ -182,13 +190,12 @@ void Job::State::exchange_facts(const WorkerFacts& mine) {
       if (!is_loopback(other.host)) facts[0].host = address_towards({other.host, coordinator.port});
 }
 
-std::string Job::State::choose_network(bool is_one_machine) {
-  if (is_one_machine) return "";
+// All workers decide alike, from what all have told. MPI's ranks are the workers, so it serves where each is a machine.
+std::string Job::State::choose_network(int machines) const {
+  if (machines == 1) return "";
   if (options.engine != "auto" && options.engine != "shm") return options.engine;
-  std::string why;
-  const bool wants_mpi = mpi != nullptr || is_started_by_mpi();
-  if (wants_mpi && has_engine("mpi", &why)) return "mpi";
-  return "gloo";
+  const bool is_mpi = static_cast<std::size_t>(machines) == tasks.size() && std::ranges::all_of(facts, &Facts::has_mpi);
+  return is_mpi ? "mpi" : "gloo";
 }
 
 EngineSetup Job::State::setup(const std::string& name, int of, int size) {
@@ -222,7 +229,7 @@ void Job::State::make_group(const WorkerFacts& mine) {
   if (neighbours.size() > 1)
     shm = std::make_shared<ShmTransport>(
         setup(str("machine", machine), static_cast<int>(place), static_cast<int>(neighbours.size())));
-  const auto engine = choose_network(layout.machine_count() == 1);
+  const auto engine = choose_network(layout.machine_count());
   const auto make_network = [this, engine, machine, machines = layout.machine_count()](const std::string& name) {
     return std::shared_ptr<Transport>(make_engine(engine, setup(name, machine, machines)));
   };
@@ -234,7 +241,7 @@ void Job::State::make_group(const WorkerFacts& mine) {
           engine.empty() ? str("") : str(engine, " between ", layout.machine_count(), is_shared ? " machines" : " workers"),
           options.engine != "auto" ? " (asked for)"
           : engine == "mpi"        ? " (started by an MPI launcher)"
-          : engine == "gloo"       ? " (not started by an MPI launcher)"
+          : engine == "gloo"       ? " (not started by an MPI launcher with one worker a machine)"
                                    : "");
   if (!device.why.empty())
     engine_choice += device.engine.empty() ? str("; GPU tensors through the CPU's memory (", device.why, ")")
@@ -296,7 +303,7 @@ void Job::State::write_flight_record() const noexcept {
     auto name = tasks[static_cast<std::size_t>(rank)];
     const auto path = str(*folder, "/flight-", name.type, "-", name.index, ".jsonl");
     std::ofstream file(path);
-    file << workers->calls().flight_record(me());
+    file << workers->calls().flight_record(me(), client == nullptr ? nanoseconds(0) : client->clock_offset());
     file.close();
     if (!file) return log_warning(str("the last collectives cannot be written to ", path, " (", errno_text(errno), ")"));
     log_warning(str("the last collectives are in ", path, "; `lockstep inspect ", *folder, "` says who was behind"));
@@ -329,12 +336,17 @@ Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOpti
   } catch (const Error& error) {
     s.client->fail(error.code(), error.message());  // the others get this reason, not that a worker has left
     throw;
+  } catch (const std::exception& error) {
+    s.client->fail(ErrorCode::kInternal, error.what());
+    throw;
   }
 }
 
 Job::~Job() {
   state_->watchdog.reset();
   if (state_->workers != nullptr) {
+    if (!state_->workers->calls().under_way().empty())
+      state_->workers->abort(Error(ErrorCode::kCancelled, "the strategy was destroyed while a collective was under way"));
     // What outlives the strategy must not wait for workers that it cannot hear any more.
     state_->workers->close(Error(ErrorCode::kFailedPrecondition, "the strategy of these workers was destroyed"));
     state_->workers->set_channel_factory(nullptr);

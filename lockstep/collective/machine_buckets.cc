@@ -81,8 +81,8 @@ bool MachineBuckets::wait_for_outbox(std::size_t bucket, std::uint64_t step, con
   const auto all = setup_.leaves.size() * step;
   while (true) {
     const auto seen = control_->put.value();
-    if (control_->chunks(bucket).load(std::memory_order_acquire) >= all) return true;
     if (stop.stop_requested() || workers_.failure()) return false;
+    if (control_->chunks(bucket).load(std::memory_order_acquire) >= all) return true;
     control_->put.doze(seen, kNap);
   }
 }

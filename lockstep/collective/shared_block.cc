@@ -65,8 +65,11 @@ SharedBlock SharedBlock::open(const std::string& ticket) {
 void SharedBlock::map() {
   if (bytes_ == 0) return;
   void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
-  if (address == MAP_FAILED)
-    throw Error(ErrorCode::kUnavailable, str("shared memory of ", bytes_, " bytes cannot be mapped (", errno_text(errno), ")"));
+  if (address == MAP_FAILED) {
+    const auto why = errno_text(errno);
+    close_ticket();
+    throw Error(ErrorCode::kUnavailable, str("shared memory of ", bytes_, " bytes cannot be mapped (", why, ")"));
+  }
   data_ = static_cast<std::byte*>(address);
 }
 

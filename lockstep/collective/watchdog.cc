@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick(100);
 constexpr double kAskEvery = 0.4;  // seconds, while a call waits
+constexpr double kQuiet = 2;       // seconds without a heartbeat: a worker is stopped, or cut off
 constexpr double kSilent = 1.2;    // seconds that a question costs when nobody answers
 constexpr double kFresh = 5;       // seconds for which it is believed that nobody answers
 
@@ -21,12 +22,21 @@ std::string rounded(double value) {
   return str(tenths / 10, ".", tenths % 10);
 }
 
-double waited_since(std::chrono::system_clock::time_point begun) { return seconds(std::chrono::system_clock::now() - begun); }
+double waited_since(std::chrono::steady_clock::time_point begun) { return seconds(std::chrono::steady_clock::now() - begun); }
 
 // With "#12" for numbered calls.
 std::string name_of(const Call& call) {
   return call.number < Calls::kUnnumbered ? str("'", call.text, "' #", call.number, " of step ", call.step)
                                           : str("'", call.text, "' of step ", call.step);
+}
+
+std::string describe(const Member& member, double age) {
+  const auto& who = member.introduction;
+  const auto& does = member.activity;
+  return str(who.task, " on host '", who.host, "' (process ", who.pid, "), ",
+             member.has_left ? str("which has ended")
+                             : str("which does: ", does.doing.empty() ? "nothing yet" : does.doing, ", step ", does.step,
+                                   ", heard of ", rounded(age), " s ago"));
 }
 
 }  // namespace
@@ -50,7 +60,7 @@ void Watchdog::watch(const std::stop_token& stop) {
         return std::ranges::none_of(under_way, [&](const Call& call) { return call.number == entry.first; });
       });
       if (under_way.empty()) asked_at_ = 0;
-      else look_at(under_way[0], waited_since(under_way[0].begun));
+      else look_at(under_way[0], waited_since(under_way[0].since));
     } catch (const std::exception& error) {
       log_warning(str("the watch over collectives: ", error.what()));
     }
@@ -100,6 +110,7 @@ std::string Watchdog::describe(const Call& call, double waited, std::string& lef
   }
   std::vector<std::string> arrived;
   std::vector<std::string> missing;
+  std::vector<std::string> silent;
   for (const auto& member : view.members) {
     const auto task = str(member.introduction.task);
     if (std::ranges::count(setup_.workers, task) == 0) continue;
@@ -107,18 +118,17 @@ std::string Watchdog::describe(const Call& call, double waited, std::string& lef
     const bool is_here = task == setup_.me || (is_numbered ? member.activity.calls >= call.number
                                                            : member.activity.step >= static_cast<std::int64_t>(call.step));
     if (member.has_left && !is_here && left.empty()) left = task;
+    const auto age = seconds(std::chrono::steady_clock::now() - member.last_heard);
     if (is_here && !(member.has_left && task != setup_.me)) {
       arrived.push_back(task);
+      if (task != setup_.me && age > kQuiet) silent.push_back(lockstep::describe(member, age));
       continue;
     }
     if (member.has_left) left = task;
-    const auto age = seconds(std::chrono::steady_clock::now() - member.last_heard);
-    missing.push_back(str(task, " on host '", member.introduction.host, "' (process ", member.introduction.pid, "), ",
-                          member.has_left
-                              ? str("which has ended")
-                              : str("which does: ", member.activity.doing.empty() ? "nothing yet" : member.activity.doing,
-                                    ", step ", member.activity.step, ", heard of ", rounded(age), " s ago")));
+    missing.push_back(lockstep::describe(member, age));
   }
+  if (missing.empty() && !silent.empty())
+    return str(head, "; all have arrived, and then stopped or were cut off: ", join("; ", silent));
   return str(head, "; arrived: ", join(", ", arrived), "; missing: ",
              missing.empty() ? str("nobody (all have arrived, the data is still on its way)") : join("; ", missing));
 }

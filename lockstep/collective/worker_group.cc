@@ -83,6 +83,8 @@ WorkerGroup::WorkerGroup(std::unique_ptr<WorkerBytes> bytes, bool is_determinist
         for (const auto& leaf : leaves(worker)) nodes.push_back(leaf);
       brings.push_back(plan_sums(nodes, total).nodes);
     }
+    // All machines must decide alike.
+    is_native_ = !is_deterministic && std::ranges::all_of(brings, [](const auto& nodes) { return nodes.size() == 1; });
     network_ = std::make_unique<CanonicalSum>(*bytes_->network(), brings, total);
   }
 }
@@ -101,6 +103,10 @@ void WorkerGroup::call(const std::string& text, const std::function<void()>& bod
     else abort_by_engine(error);
     scope.fail(is_shared ? error.message() : failure().value_or(error).message());
     throw_if_failed();  // the first reason, not what it did to this call
+    throw;
+  } catch (const std::exception& error) {  // LibTorch's, no memory: the others are in the middle of the call
+    abort(Error(ErrorCode::kInternal, lockstep::str(text, ": ", error.what())));
+    scope.fail(error.what());
     throw;
   }
 }
@@ -220,7 +226,7 @@ void WorkerGroup::sum_on_levels(Pack& pack) {
   void* const result = pack.result.data_ptr();
   const auto whole = Bytes(static_cast<std::byte*>(result), pack.shape.bytes());
   const auto type = native_type(pack.shape.dtype);
-  if (network_ != nullptr && !is_deterministic_ && pack.arrays.size() == 1 && type) {
+  if (network_ != nullptr && is_native_ && type) {
     if (!pack.result.is_same(pack.arrays[0])) pack.result.copy_(pack.arrays[0]);
     bytes_->network()->all_reduce(*type, whole);
   } else if (network_ != nullptr) {

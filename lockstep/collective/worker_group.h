@@ -101,6 +101,7 @@ class WorkerGroup {
   // Const after construction.
   const std::unique_ptr<WorkerBytes> bytes_;
   const bool is_deterministic_;
+  bool is_native_ = false;                 // between machines the engine's own sums are used
   SumPlan local_;                          // of this worker's replicas
   std::vector<std::size_t> brings_;        // by worker: how many subtrees its replicas are
   SumPlan everywhere_;                     // of all workers' subtrees at once

@@ -192,12 +192,13 @@ void GradientReducer::end_step() {
 void GradientReducer::discard() {
   State& s = *state_;
   const auto [begin, end] = s.replicas_here();
-  const bool is_in_replica = s.model->is_in_replica();
-  if (is_in_replica) s.require_unpublished(begin);
+  // Sums that have begun can be dropped when no replica runs, and whether those of other workers do is not known here.
+  const bool may_drop_sums = !s.model->is_in_replica() && s.workers() == nullptr;
+  for (auto replica = begin; replica < end && !may_drop_sums; ++replica) s.require_unpublished(replica);
   for (auto replica = begin; replica < end; ++replica)
     for (auto& slot : s.replicas[replica].slots) slot.parameter.mutable_grad().reset();
-  if (is_in_replica) s.begin_step(s.replicas[begin]);
-  else s.reset();  // no replica runs: sums that have begun can be dropped too
+  if (may_drop_sums) return s.reset();
+  for (auto replica = begin; replica < end; ++replica) s.begin_step(s.replicas[replica]);
 }
 
 void GradientReducer::State::require_unpublished(std::size_t replica) const {

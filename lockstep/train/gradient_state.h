@@ -78,6 +78,7 @@ struct GradientReducer::State {
   Buffers shared_buffers(const std::vector<std::size_t>& first) const;
   Buffers device_buffers(const std::vector<std::size_t>& first) const;
   bool can_be_planned(const at::Tensor& parameter) const;
+  std::string plan_text() const;
   // All parameters, and the job has an engine for GPUs.
   bool is_on_gpus() const;
   WorkerGroup* workers() const;

@@ -103,6 +103,26 @@ void GradientReducer::State::agree(ReplicaContext& context, Group& group) {
   });
 }
 
+// Workers write into each other's buffers: whoever has planned otherwise must not begin.
+std::string GradientReducer::State::plan_text() const {
+  std::uint64_t digest = 1469598103934665603U;  // FNV-1a
+  const auto add = [&](std::int64_t number) { digest = (digest ^ static_cast<std::uint64_t>(number)) * 1099511628211U; };
+  for (const auto& bucket : buckets) {
+    add(bucket.elements);
+    for (const auto& member : bucket.members) {
+      add(static_cast<std::int64_t>(member.gradient));
+      add(member.offset);
+    }
+  }
+  for (const auto& slot : replicas[0].slots) {
+    add(static_cast<std::int64_t>(slot.parameter.scalar_type()));
+    for (const auto stride : slot.parameter.strides()) add(stride);
+  }
+  return str("planning the gradient buckets of ", model->name(), ": ", buckets.size(), " of at most ", options.bucket_bytes,
+             " bytes, ", options.reduce == ReduceOp::kMean ? "mean" : "sum", is_on_gpus() ? ", on GPUs" : "", ", plan ",
+             digest);
+}
+
 GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std::vector<std::size_t>& first) const {
   if (is_on_gpus()) return device_buffers(first);
   auto& group = *workers();
@@ -115,7 +135,7 @@ GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std
   const bool is_one_machine = layout.machine_count() == 1;
   const auto subtrees = plan_sums(leaves, layout.total_replicas()).nodes.size();
   const BlockLayout place(shapes, is_one_machine ? 0 : MachineBuckets::bytes_needed(shapes, subtrees));
-  group.barrier("planning the gradient buckets");
+  group.barrier(plan_text().c_str());
   const auto blocks = make_blocks(group, place.bytes(layout.local_replicas()));
 
   Buffers made;
@@ -152,7 +172,7 @@ GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std
 // See Note [buckets on GPUs].
 GradientReducer::State::Buffers GradientReducer::State::device_buffers(const std::vector<std::size_t>& first) const {
   auto& group = *workers();
-  group.barrier("planning the gradient buckets on GPUs");
+  group.barrier(plan_text().c_str());
   Buffers made;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     auto& of_bucket = made.mine.emplace_back();

@@ -48,7 +48,7 @@ struct Coordinator {
         if (admission.member() != 0) last_member = admission.member();
         return;
       }
-      case 1: call<rpc::Note, rpc::Nothing>(&Service::Tell, bytes); return;
+      case 1: call<rpc::Note, rpc::Heard>(&Service::Tell, bytes); return;
       case 2: call<rpc::Report, rpc::Nothing>(&Service::Fail, bytes); return;
       case 3: call<rpc::Value, rpc::Nothing>(&Service::Put, bytes); return;
       case 4: call<rpc::Wait, rpc::Value>(&Service::Get, bytes); return;

@@ -1,6 +1,9 @@
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tests/multi_worker/collectives.h"
 
 // Parameters that a loss does not reach everywhere or not always, and learning rates.
@@ -76,6 +79,31 @@ void report_heads(MultiWorkerMirroredStrategy& strategy, Report& report, const s
   }
 }
 
+// Between two steps, and at another moment on every worker: some are in their next step already.
+void report_zero_grad(MultiWorkerMirroredStrategy& strategy, Report& report) {
+  constexpr int kSteps = 6;
+  const auto goes_left = [](int, int) { return true; };
+  const auto scope = strategy.scope();
+  auto model = mirrored<HeadsImpl>();
+  const auto initial = copies(model->parameters());
+  auto optimizer = lockstep::optimizer<Sgd>(model, 0.05);
+  for (int step = 0; step < kSteps; ++step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 * ((strategy.worker_rank() + step) % 3)));
+    optimizer.zero_grad();
+    strategy.run([&](ReplicaContext& context) {
+      const int r = context.replica_id_in_sync_group();
+      model->loss(input(step, r), goes_left(step, r)).backward();
+      optimizer.step();
+    });
+  }
+  const auto wanted = train_alone(initial, strategy.num_replicas_in_sync(), kSteps, goes_left);
+  double most = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    most = std::max(most, (model->parameters()[i] - wanted[i]).abs().max().item<double>());
+  report.expect("zero_grad between steps: as one process", most < 1e-10 ? "yes" : str("no, by ", most), "yes");
+  report.all("zero_grad between steps: bits", str(digest(model->parameters())));
+}
+
 void report_learning_rate(MultiWorkerMirroredStrategy& strategy, Report& report) {
   const auto scope = strategy.scope();
   auto model = mirrored<HeadsImpl>();
@@ -148,6 +176,7 @@ void report_odd_training(MultiWorkerMirroredStrategy& strategy, Report& report) 
   report_heads(strategy, report, "used late and in one replica",
                [](int step, int replica) { return step < 3 || replica != 1; });
   report_heads(strategy, report, "in turn", [](int step, int replica) { return (step + replica) % 2 == 0; });
+  report_zero_grad(strategy, report);
   report_learning_rate(strategy, report);
   report_synchronize(strategy, report);
 }

@@ -27,7 +27,7 @@ void throw_if_mpi(int code, const char* call) {
   MPI_Error_string(code, text, &length);
   MPI_Error_class(code, &kind);
   // MPI_ERR_TRUNCATE: a message that is larger than the memory for it.
-  throw Error(kind == MPI_ERR_TRUNCATE ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable, str("mpi: ", call, ": ", text));
+  throw Error(kind == MPI_ERR_TRUNCATE ? ErrorCode::kInternal : ErrorCode::kUnavailable, str("mpi: ", call, ": ", text));
 }
 
 // One for all engines of the process. A call that is stopped leaves operations behind, which MPI cannot take back: they
