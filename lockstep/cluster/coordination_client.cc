@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -14,6 +13,7 @@
 #include "lockstep/cluster/clock_offset.h"
 #include "lockstep/cluster/coordination.grpc.pb.h"
 #include "lockstep/cluster/coordination.h"
+#include "lockstep/cluster/host_address.h"
 #include "lockstep/cluster/lifeline.h"
 #include "lockstep/cluster/rpc.h"
 #include "lockstep/cluster/socket.h"
@@ -32,11 +32,6 @@ constexpr std::chrono::seconds kLastWord(1);      // a coordinator that does not
 constexpr std::chrono::seconds kOnTheWay(2);      // what a call may take beyond its wait
 constexpr std::chrono::seconds kFailurePoll(20);  // one question whether anything has failed
 constexpr std::chrono::seconds kLastLook(1);      // at why it was not reached
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, HOST_NAME_MAX) == 0 ? name : "unknown";
-}
 
 std::shared_ptr<grpc::Channel> open_channel(const Address& address, const TlsFiles& tls) {
   grpc::ChannelArguments arguments;
@@ -134,7 +129,7 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
       on_failure(std::move(callback)),
       channel(open_channel(at, options.tls)) {
   rpc::Introduction introduction;
-  internal::to_message({task, options.secret, spec.to_json(), build_name(), host_name(), getpid()}, introduction);
+  internal::to_message({task, options.secret, spec.to_json(), build_name(), own_host_name(), getpid()}, introduction);
   const auto admission = join(introduction, Deadline::after(options.join_timeout));
   member = admission.member();
   const auto is_gone = [this](const std::string& how) {

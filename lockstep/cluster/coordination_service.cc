@@ -12,9 +12,8 @@
 namespace lockstep::internal {
 namespace {
 
-Deadline deadline_of(const rpc::Wait& wait) {
-  return Deadline::after(std::clamp<std::chrono::milliseconds>(std::chrono::milliseconds(wait.milliseconds()),
-                                                               std::chrono::milliseconds(0), kLongestWait));
+Deadline deadline_of(const rpc::Wait& wait, std::chrono::milliseconds longest = kLongestWait) {
+  return Deadline::after(std::clamp(std::chrono::milliseconds(wait.milliseconds()), std::chrono::milliseconds(0), longest));
 }
 
 }  // namespace
@@ -62,11 +61,9 @@ grpc::Status CoordinationService::Barrier(grpc::ServerContext*, const rpc::Wait*
 
 grpc::Status CoordinationService::AwaitFailure(grpc::ServerContext*, const rpc::Wait* request, rpc::Members* reply) {
   // Anybody may ask: a question does not keep a thread for long.
-  constexpr std::int64_t kMilliseconds = 60'000;
-  rpc::Wait wait = *request;
-  wait.set_milliseconds(std::min(wait.milliseconds(), kMilliseconds));
+  constexpr std::chrono::minutes kLongest(1);
   return as_status([&] {
-    if (const auto failure = members_.failure(deadline_of(wait))) to_message(*failure, *reply->mutable_failure());
+    if (const auto failure = members_.failure(deadline_of(*request, kLongest))) to_message(*failure, *reply->mutable_failure());
   });
 }
 

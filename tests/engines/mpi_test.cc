@@ -1,11 +1,9 @@
-#include <sys/wait.h>
-
-#include <cstdio>
 #include <cstdlib>
 
 #include "lockstep/collective/engine_plugin.h"
 #include "tests/engines/children.h"
 #include "tests/engines/engine_cases.h"
+#include "tests/support/shell.h"
 #include "tests/support/testing.h"
 
 // This program, started by mpirun.
@@ -16,21 +14,9 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-struct Result {
-  int exit_code = -1;
-  std::string output;
-};
-
-Result mpirun(const std::string& child) {
-  const auto command = str("timeout 60 ", LOCKSTEP_MPIRUN, " --allow-run-as-root --oversubscribe -n 3 ",
-                           testing::this_program(), " --child=", child, " 2>&1");
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Result result;
-  char buffer[4096];
-  while (const auto count = std::fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, count);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
+testing::Result mpirun(const std::string& child) {
+  return testing::shell(str("timeout 60 ", LOCKSTEP_MPIRUN, " --allow-run-as-root --oversubscribe -n 3 ",
+                            testing::this_program(), " --child=", child, " 2>&1"));
 }
 
 // Open MPI tells its processes who they are before MPI starts.

@@ -18,27 +18,12 @@
 #include <vector>
 
 #include "lockstep/base/str.h"
+#include "tests/support/shell.h"
 #include "tests/support/testing.h"
 
 // Starting the command `lockstep` as a user does.
 
 namespace lockstep::testing {
-
-struct Result {
-  int exit_code = -1;
-  std::string output;
-};
-
-// Runs a command in a shell; standard error goes into the output too.
-inline Result shell(const std::string& command) {
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Result result;
-  char buffer[4096];
-  while (const auto count = std::fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, count);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
 
 // Runs `lockstep <arguments>`, for a minute at most.
 inline Result lockstep_command(const std::string& arguments) {

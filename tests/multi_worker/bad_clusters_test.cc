@@ -1,13 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/socket.h"
 #include "tests/multi_worker/cluster.h"
 
 // Clusters that are described wrongly, or whose workers were told different things: typed errors, soon, on those that can
@@ -212,32 +210,10 @@ TEST(Joining, TwoCoordinatorsCannotHaveOnePort) {
   expect_one_refused(endings[0], endings[1], cluster.addresses()[0], "worker 1");
 }
 
-// Listens, and never says a word.
-class SilentServer {
- public:
-  explicit SilentServer(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    is_up_ = bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(socket_, 16) == 0;
-  }
-  ~SilentServer() { close(socket_); }
-  SilentServer(const SilentServer&) = delete;
-  SilentServer& operator=(const SilentServer&) = delete;
-
-  bool is_up() const noexcept { return is_up_; }
-
- private:
-  const int socket_;
-  bool is_up_ = false;
-};
-
 TEST(Joining, APortInUseIsNamed) {
   Cluster cluster(2);
   const auto& address = cluster.addresses()[0];
-  const SilentServer other(std::stoi(address.substr(address.find(':') + 1)));
-  ASSERT_TRUE(other.is_up());
+  const auto other = internal::Socket::listen({"127.0.0.1", std::stoi(address.substr(address.find(':') + 1))});
   cluster.start_all(kTrain);
   const auto endings = cluster.join(kLimit);
   expect_error(endings[0], "kFailedPrecondition", {address});

@@ -1,13 +1,10 @@
 #include "tests/multi_worker/cluster.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,29 +99,6 @@ std::string end_of(const std::string& text) {
   constexpr std::size_t kMost = 3000;
   return text.size() <= kMost ? text : "... " + text.substr(text.size() - kMost);
 }
-
-// A port that nobody else can have while this lives.
-class TakenPort {
- public:
-  explicit TakenPort(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    is_taken_ = socket_ >= 0 && bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  }
-  ~TakenPort() {
-    if (socket_ >= 0) close(socket_);
-  }
-  TakenPort(const TakenPort&) = delete;
-  TakenPort& operator=(const TakenPort&) = delete;
-
-  bool is_taken() const noexcept { return is_taken_; }
-
- private:
-  const int socket_;
-  bool is_taken_ = false;
-};
 
 }  // namespace
 
@@ -241,20 +215,6 @@ std::vector<Ending> join_all(const std::vector<std::unique_ptr<Process>>& proces
 
 Ending run_process(const std::string& name, const Command& command, std::chrono::seconds limit) {
   return Process(name, command).wait(Process::Clock::now() + limit);
-}
-
-std::vector<int> free_ports(int count) {
-  // Below the range from which the system takes ports for outgoing connections.
-  std::random_device random;
-  std::uniform_int_distribution<int> any(20000, 32000);
-  std::vector<std::unique_ptr<TakenPort>> taken;
-  std::vector<int> ports;
-  while (static_cast<int>(ports.size()) < count) {
-    const int port = any(random);
-    taken.push_back(std::make_unique<TakenPort>(port));
-    if (taken.back()->is_taken()) ports.push_back(port);
-  }
-  return ports;
 }
 
 std::string fresh_secret() {

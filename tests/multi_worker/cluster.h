@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/free_ports.h"
+
 // Real processes for tests: the workers of a cluster on this machine's loopback, each with a TF_CONFIG of its own.
 
 namespace lockstep::testing {
@@ -88,9 +90,6 @@ std::vector<Ending> join_all(const std::vector<std::unique_ptr<Process>>& proces
 
 // Starts one process and waits for it.
 Ending run_process(const std::string& name, const Command& command, std::chrono::seconds limit);
-
-// Ports of 127.0.0.1 that nobody uses.
-std::vector<int> free_ports(int count);
 
 // A text that no other call gives.
 std::string fresh_secret();

@@ -4,24 +4,18 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
 
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/host_address.h"
 
 namespace lockstep::testing {
 namespace {
 
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::string user_name() {
   const passwd* const user = getpwuid(geteuid());
@@ -33,7 +27,7 @@ std::string user_name() {
 std::string configuration(const fs::path& folder, int controller_port, int node_port) {
   std::ostringstream out;
   out << "ClusterName=test\n"
-      << "SlurmctldHost=" << host_name() << "(127.0.0.1)\n"
+      << "SlurmctldHost=" << own_host_name() << "(127.0.0.1)\n"
       << "SlurmUser=" << user_name() << "\nSlurmdUser=" << user_name() << "\n"
       << "SlurmctldPort=" << controller_port << "\nSlurmdPort=" << node_port << "\n"
       << "AuthType=auth/none\nCredType=cred/none\n"
@@ -43,7 +37,7 @@ std::string configuration(const fs::path& folder, int controller_port, int node_
       << "SlurmdPidFile=" << (folder / "node.pid").string() << "\n"
       << "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n"
       << "SchedulerType=sched/builtin\nSelectType=select/linear\nReturnToService=2\nMpiDefault=none\nSwitchType=switch/none\n"
-      << "NodeName=" << host_name() << " NodeAddr=127.0.0.1 CPUs=" << sysconf(_SC_NPROCESSORS_ONLN) << " State=UNKNOWN\n"
+      << "NodeName=" << own_host_name() << " NodeAddr=127.0.0.1 CPUs=" << sysconf(_SC_NPROCESSORS_ONLN) << " State=UNKNOWN\n"
       << "PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=YES\n";
   return out.str();
 }

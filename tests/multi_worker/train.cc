@@ -1,9 +1,9 @@
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
-#include <cstring>
 #include <iostream>
 
+#include "tests/multi_worker/report.h"
 #include "tests/multi_worker/scenarios.h"
 
 namespace lockstep::testing {
@@ -35,17 +35,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Dropout dropout;
 };
 TORCH_MODULE(Net);
-
-// FNV-1a over the bytes of all tensors.
-std::uint64_t digest(const std::vector<at::Tensor>& tensors) {
-  std::uint64_t hash = 1469598103934665603ULL;
-  for (const auto& tensor : tensors) {
-    const auto flat = tensor.detach().cpu().contiguous();
-    const auto* bytes = static_cast<const unsigned char*>(flat.data_ptr());
-    for (std::size_t i = 0; i < flat.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ULL;
-  }
-  return hash;
-}
 
 data::Dataset images(std::int64_t rows) {
   torch::manual_seed(7);

@@ -12,23 +12,12 @@
 #include <map>
 #include <memory>
 
-#include "lockstep/cluster/socket.h"
+#include "tests/support/free_ports.h"
 
 namespace lockstep::oracle {
 namespace {
 
 constexpr int kAnswerMilliseconds = 60'000;
-
-// Held open together, so that no two are equal.
-std::vector<int> free_ports(int count) {
-  std::vector<internal::Socket> sockets;
-  std::vector<int> ports;
-  for (int i = 0; i < count; ++i) {
-    sockets.push_back(internal::Socket::listen({"127.0.0.1", 0}));
-    ports.push_back(sockets.back().port());
-  }
-  return ports;
-}
 
 std::vector<std::string> environment_of(const Json& cluster, int index) {
   std::vector<std::string> all;
@@ -51,7 +40,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 WorkerPool::WorkerPool(int workers) {
   signal(SIGPIPE, SIG_IGN);
   Json cluster = {{"worker", Json::array()}};
-  for (const int port : free_ports(workers)) cluster["worker"].push_back("127.0.0.1:" + std::to_string(port));
+  for (const int port : testing::free_ports(workers)) cluster["worker"].push_back("127.0.0.1:" + std::to_string(port));
   for (int index = 0; index < workers; ++index) {
     std::array<int, 2> in{};
     std::array<int, 2> out{};

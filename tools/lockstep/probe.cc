@@ -8,6 +8,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/cluster/clock_offset.h"
 
 namespace lockstep::tool {
 namespace {
@@ -26,10 +27,6 @@ struct Request {
   Question question;
   std::int64_t bytes;  // to take or to give
 };
-
-std::int64_t now() {
-  return std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 void receive_all(const Socket& socket, void* data, std::size_t bytes, const Deadline& deadline) {
   char* next = static_cast<char*>(data);
@@ -66,7 +63,7 @@ void answer(const Socket& socket, const Request& request, const Deadline& deadli
   if (request.bytes < 0 || request.bytes > kMostBytes) throw Error(ErrorCode::kInvalidArgument, "no such request");
   if (request.question == Question::kTake) receive_pieces(socket, request.bytes, deadline);
   if (request.question == Question::kGive) return send_pieces(socket, request.bytes, deadline);
-  const auto time = now();
+  const auto time = ClockOffset::clock().count();
   socket.send(&time, sizeof time, deadline);
 }
 
@@ -124,7 +121,7 @@ Probe::Times Probe::ping(int rounds) const {
   Times best{nanoseconds::max(), nanoseconds(0)};
   for (int k = 0; k < rounds; ++k) {
     const Request request{Question::kPing, 0};
-    const auto clock = now();
+    const auto clock = ClockOffset::clock().count();
     const auto begin = std::chrono::steady_clock::now();
     socket_.send(&request, sizeof request, deadline_);
     std::int64_t theirs = 0;
