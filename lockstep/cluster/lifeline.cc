@@ -3,11 +3,14 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
+#include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/random.h"
+#include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
 
 namespace lockstep {
@@ -22,6 +25,7 @@ constexpr std::chrono::milliseconds kLookAround(100);  // how soon an overdue ti
 constexpr std::chrono::milliseconds kBeat(250);
 constexpr std::chrono::milliseconds kSilence(3500);  // without an acknowledgement: the other machine is gone
 constexpr std::chrono::milliseconds kAbsence(1000);  // between two looks: this process was stopped
+constexpr std::chrono::seconds kRest(1);             // when there are no more file descriptors
 constexpr const char* kIsSilent = "nothing comes from its machine any more";
 
 Deadline soon() { return Deadline::after(kLookAround); }
@@ -98,7 +102,14 @@ bool LifelineServer::is_silent(const Connection& connection) const {
   return connection.member != 0 && awake_for_ > kSilence && connection.socket.silent_for() > kSilence;
 }
 
+// Whoever waits to be accepted would be reported again and again.
+void LifelineServer::rest() {
+  rests_until_ = Deadline::after(kRest);
+  log_warning(str("the coordinator cannot take another connection (", errno_text(errno), "): raise `ulimit -n`"));
+}
+
 bool LifelineServer::has_room() {
+  if (!rests_until_.has_passed()) return false;
   const auto strangers = std::ranges::count(connections_, 0U, &Connection::member);
   const std::lock_guard lock(mu_);
   return static_cast<std::size_t>(strangers) < kMostStrangers + tickets_.size();
@@ -120,6 +131,7 @@ void LifelineServer::expire_tickets() {
 void LifelineServer::accept_new() {
   while (has_room()) {
     auto socket = listener_.accept();
+    if (!socket.is_open() && (errno == EMFILE || errno == ENFILE)) rest();
     if (!socket.is_open()) return;
     socket.send_at_once();
     connections_.push_back({std::move(socket), {}, 0, Deadline::after(kTimeToShow)});

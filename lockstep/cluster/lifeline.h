@@ -73,6 +73,7 @@ class LifelineServer {
   bool is_silent(const Connection& connection) const;
   // Strangers may wait, but not without end: those of members that were admitted, and some more.
   bool has_room();
+  void rest();
 
   // Const after construction.
   const Events events_;
@@ -89,6 +90,7 @@ class LifelineServer {
 
   // Used only by the thread.
   std::vector<Connection> connections_;
+  Deadline rests_until_ = Deadline::after(std::chrono::nanoseconds(0));
   Deadline beats_at_ = Deadline::after(std::chrono::nanoseconds(0));
   Wakefulness awake_;
   std::chrono::nanoseconds awake_for_{0};

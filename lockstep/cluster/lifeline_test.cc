@@ -80,6 +80,37 @@ TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
   waitpid(child, nullptr, 0);
 }
 
+TEST(Lifeline, AForkedChildDoesNotHideTheDeathOfItsParent) {
+  Told told;
+  LifelineServer server("127.0.0.1", told.events());
+  const auto ticket = server.admit(3);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const auto child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);
+    const Lifeline line(at(server), ticket, Deadline::after(5s), ignore, ignore_end);
+    const auto grandchild = fork();
+    if (grandchild == 0) {
+      alarm(30);
+      pause();
+      _exit(0);
+    }
+    if (write(ready[1], &grandchild, sizeof grandchild) != sizeof grandchild) _exit(1);
+    pause();
+    _exit(0);
+  }
+  pid_t grandchild = 0;
+  ASSERT_EQ(read(ready[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
+  for (const int descriptor : ready) close(descriptor);
+  EXPECT_EQ(told.wait(300ms), "nothing");
+  kill(child, SIGKILL);
+  EXPECT_THAT(told.wait(2s), ::testing::HasSubstr("lost 3"));
+  kill(grandchild, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
 TEST(Lifeline, AMemberHearsTheEndOfTheServer) {
   Told told;
   std::optional<LifelineServer> server;

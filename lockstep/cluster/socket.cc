@@ -5,16 +5,20 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
 #include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/forks.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::internal {
@@ -47,17 +51,46 @@ bool poll_one(int descriptor, short events, const Deadline& deadline) {
   }
 }
 
+// The open sockets, a bit each by their numbers; one with a higher number is closed by exec only. Without a lock, which
+// another thread could hold when the process is forked.
+constexpr int kRemembered = 1 << 16;
+std::array<std::atomic<std::uint64_t>, kRemembered / 64> g_open{};
+
+void remember(int descriptor, bool is_open) {
+  if (descriptor >= kRemembered) return;
+  const auto bit = std::uint64_t{1} << (descriptor % 64);
+  auto& word = g_open[static_cast<std::size_t>(descriptor / 64)];
+  if (is_open) word.fetch_or(bit);
+  else word.fetch_and(~bit);
+}
+
+void close_in_child() {
+  for (std::size_t at = 0; at < g_open.size(); ++at) {
+    const auto word = g_open[at].exchange(0);
+    for (int bit = 0; bit < 64; ++bit)
+      if ((word >> bit & 1) != 0) ::close(static_cast<int>(at) * 64 + bit);
+  }
+}
+
 void set(int descriptor, int level, int option, int value) { ::setsockopt(descriptor, level, option, &value, sizeof value); }
 
 }  // namespace
 
+Socket::Socket(int descriptor) : descriptor_(descriptor), forks_(forks()) {
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, close_in_child);
+  if (is_open()) remember(descriptor_, true);
+}
+
 Socket& Socket::operator=(Socket&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(forks_, other.forks_);
   return *this;
 }
 
 Socket::~Socket() {
-  if (is_open()) ::close(descriptor_);
+  if (!is_open() || forks_ != forks()) return;
+  remember(descriptor_, false);
+  ::close(descriptor_);
 }
 
 Socket Socket::listen(const Address& address) {
@@ -91,6 +124,24 @@ Socket Socket::connect(const Address& address, const Deadline& deadline) {
     if (error == 0) return socket;
   }
   throw Error(ErrorCode::kUnavailable, str("cannot connect to ", address, " (", errno_text(error), ")"));
+}
+
+Socket Socket::begin_connect(const Address& address) {
+  const auto found = resolve(address, /*is_to_listen=*/false);
+  Socket socket(open_socket(*found));
+  if (!socket.is_open()) return {};
+  const int code = ::connect(socket.descriptor_, found->ai_addr, found->ai_addrlen);
+  return code == 0 || errno == EINPROGRESS || errno == ECONNREFUSED ? std::move(socket) : Socket();
+}
+
+bool Socket::is_answered() const {
+  if (!is_open()) return false;
+  pollfd entry = {descriptor_, POLLOUT, 0};
+  if (::poll(&entry, 1, 0) <= 0) return false;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 || error == ECONNREFUSED;
 }
 
 int Socket::port() const {

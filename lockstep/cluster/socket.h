@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -10,12 +11,13 @@
 
 namespace lockstep::internal {
 
-// A TCP socket that is closed with its owner. Never blocks: every wait has a deadline.
+// A TCP socket that is closed with its owner, and at once in a process that is forked: the other side would take the child
+// for the parent, whose death it is to notice. Never blocks: every wait has a deadline.
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  explicit Socket(int descriptor);
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), forks_(other.forks_) {}
   Socket& operator=(Socket&& other) noexcept;
   ~Socket();
 
@@ -23,6 +25,10 @@ class Socket {
   static Socket listen(const Address& address);
   // Throws kNotFound for a host that does not resolve, kUnavailable, kDeadlineExceeded.
   static Socket connect(const Address& address, const Deadline& deadline);
+  // Begins to connect to a numeric address, and does not wait. Not open: there is no way there now.
+  static Socket begin_connect(const Address& address);
+  // Whether the other machine has said anything, be it that nobody listens there.
+  bool is_answered() const;
 
   int descriptor() const noexcept { return descriptor_; }
   bool is_open() const noexcept { return descriptor_ >= 0; }
@@ -51,6 +57,7 @@ class Socket {
 
  private:
   int descriptor_ = -1;
+  std::uint64_t forks_ = 0;  // when it was opened
 };
 
 }  // namespace lockstep::internal

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/collective/transport.h"
 
@@ -16,6 +17,11 @@ namespace lockstep {
 struct EngineSetup {
   int rank = 0;
   int size = 1;
+  // By rank: which worker of the job it is, and how many workers the job has. Empty: the ranks are the job's workers.
+  std::vector<int> members = {};
+  int workers = 0;
+  // By rank: who is lost, for messages ("worker 2"). May be empty.
+  std::vector<std::string> names = {};
   // Where this process can be reached by the others: a host name or an IP address.
   std::string host = "127.0.0.1";
   // Two engines of one job have different names: they do not hear each other.

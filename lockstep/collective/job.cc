@@ -5,15 +5,22 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/errno_text.h"
+#include "lockstep/base/forks.h"
+#include "lockstep/base/gate.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/cluster/host_address.h"
+#include "lockstep/cluster/reach.h"
 #include "lockstep/cluster/roles.h"
 #include "lockstep/collective/engine_plugin.h"
 #include "lockstep/collective/rendezvous.h"
@@ -27,6 +34,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr seconds kLook(1);
+constexpr seconds kVerdict(2);
 
 CoordinationOptions coordination_of(const JobOptions& options) {
   CoordinationOptions result;
@@ -50,18 +58,20 @@ struct Facts {
   std::string host;    // where the others reach it
   std::string wishes;  // what must be the same on all
   std::string gpus;    // device_fact
+  int doorstep = 0;    // the port
   int replicas = 1;
   std::uint64_t seed = 0;
-  bool has_mpi = false;  // the engine is here, and a launcher of MPI has started this
+  bool has_mpi = false;  // the engine is here, and a launcher of MPI has started the job's workers in this order
 
   std::string to_text() const {
-    return str(machine, "\n", host, "\n", wishes, "\n", gpus, "\n", replicas, "\n", seed, "\n", has_mpi);
+    return str(machine, "\n", host, "\n", wishes, "\n", gpus, "\n", doorstep, "\n", replicas, "\n", seed, "\n", has_mpi);
   }
   static Facts from_text(const std::string& text) {
-    std::array<std::string, 7> lines;
+    std::array<std::string, 8> lines;
     std::istringstream in(text);
     for (auto& line : lines) std::getline(in, line);
-    return {lines[0], lines[1], lines[2], lines[3], std::stoi(lines[4]), std::stoull(lines[5]), lines[6] == "1"};
+    return {lines[0],       lines[1], lines[2], lines[3], std::stoi(lines[4]), std::stoi(lines[5]), std::stoull(lines[6]),
+            lines[7] == "1"};
   }
 };
 
@@ -80,11 +90,26 @@ std::vector<int> number_machines(const std::vector<Facts>& facts, bool is_shared
   return machines;
 }
 
-// Open MPI and Slurm with its process management interface have told this process who its peers are.
-bool is_started_by_mpi() {
+// Open MPI, and Slurm with its process management interface, tell a process its rank, and mostly how many there are.
+bool is_started_by_mpi(int rank, std::size_t size) {
   const Environment environment;
-  return std::ranges::any_of(std::array{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
-                             [&](const char* name) { return environment.get(name).has_value(); });
+  const auto is = [&](const char* name, const std::string& value) { return environment.get(name).value_or(value) == value; };
+  const std::array ranks{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  const bool has_rank = std::ranges::any_of(ranks, [&](const char* name) { return environment.get(name).has_value(); });
+  return has_rank && std::ranges::all_of(ranks, [&](const char* name) { return is(name, str(rank)); }) &&
+         is("OMPI_COMM_WORLD_SIZE", str(size)) && is("PMI_SIZE", str(size));
+}
+
+// From rank 0. Before there is a watch over the engine's calls.
+void broadcast_in_time(Transport& engine, Bytes data, nanoseconds timeout) {
+  Gate done;
+  const auto start = done.value();
+  const auto clock = start_thread("lockstep:start", [&](const std::stop_token&) {
+    if (!done.wait(start, Deadline::after(timeout)))
+      engine.abort(Error(ErrorCode::kDeadlineExceeded, "rank 0 of MPI did not say in time where the job meets"));
+  });
+  const OnExit stop([&] { done.advance(); });
+  engine.broadcast(data, 0);
 }
 
 }  // namespace
@@ -99,14 +124,17 @@ struct Job::State {
   void make_group(const WorkerFacts& mine);
   DeviceChoice choose_device() const;
   void connect_device(WorkerGroup& group, const std::string& engine, int gpu);
+  std::vector<Reach::Peer> other_leaders() const;
   void start_watch();
-  EngineSetup setup(const std::string& name, int rank, int size);
+  EngineSetup setup(const std::string& name, int rank, std::vector<int> members);
   void fail(const Error& why) noexcept;
   void throw_if_failed();
+  [[noreturn]] void rethrow_with_reason(const Error& error);
   void write_flight_record() const noexcept;
   std::string me() const { return str(tasks[static_cast<std::size_t>(rank)]); }
 
   // Const after construction of the job.
+  const std::uint64_t forks_at_start = forks();
   const JobOptions options;
   const CoordinationOptions coordination;
   const ClusterSpec spec;
@@ -116,15 +144,18 @@ struct Job::State {
   std::shared_ptr<Transport> mpi;  // when it was needed to find the coordinator
   std::vector<Facts> facts;
   std::string engine_choice;
+  std::unique_ptr<Doorstep> doorstep;
 
   // Guarded by mu.
   std::mutex mu;
+  std::condition_variable has_failed;
   std::optional<Error> early_failure;  // before there was a group
 
   // In this order: what is below uses what is above.
   std::unique_ptr<CoordinationServer> server;
   std::shared_ptr<WorkerGroup> workers;
   std::unique_ptr<CoordinationClient> client;
+  std::unique_ptr<Reach> reach;  // used by the watchdog's thread
   std::unique_ptr<Watchdog> watchdog;
 };
 
@@ -148,16 +179,25 @@ void Job::State::find_coordinator() {
   setup.size = static_cast<int>(tasks.size());
   setup.timeout = options.join_timeout;
   mpi = make_engine("mpi", setup);
-  std::array<char, 512> message{};
+  std::array<char, 1024> message{};
+  std::exception_ptr failure;
   if (rank == 0) {
-    server = std::make_unique<CoordinationServer>(Address{"0.0.0.0", 0}, spec, tasks, coordination);
-    const auto where = str(machine_key(), "\n", own_host_name(), "\n", server->port());
+    std::string where;
+    try {
+      server = std::make_unique<CoordinationServer>(Address{"0.0.0.0", 0}, spec, tasks, coordination);
+      where = str(machine_key(), "\n", own_host_name(), "\n", server->port());
+    } catch (const Error& error) {
+      failure = std::current_exception();
+      where = str("\n", tasks[0], ": ", error.message(), "\n");  // no machine is called ""
+    }
     std::copy_n(where.data(), std::min(where.size(), message.size() - 1), message.data());
   }
-  mpi->broadcast(std::as_writable_bytes(std::span(message)), 0);
+  broadcast_in_time(*mpi, std::as_writable_bytes(std::span(message)), options.join_timeout);
+  if (failure) std::rethrow_exception(failure);
   std::array<std::string, 3> lines;
   std::istringstream in(message.data());
   for (auto& line : lines) std::getline(in, line);
+  if (lines[0].empty()) throw Error(ErrorCode::kUnavailable, lines[1]);
   coordinator = {lines[0] == machine_key() ? "127.0.0.1" : lines[1], std::stoi(lines[2])};
 }
 
@@ -172,10 +212,12 @@ void Job::State::exchange_facts(const WorkerFacts& mine) {
   here.machine = machine_key();
   here.host = address_towards(coordinator);
   here.wishes = wishes_of(options);
+  doorstep = std::make_unique<Doorstep>(here.host);
+  here.doorstep = doorstep->port();
   here.gpus = device_fact(options.device_engine, mine.gpus);
   here.replicas = mine.replicas;
   here.seed = mine.seed;
-  here.has_mpi = (mpi != nullptr || is_started_by_mpi()) && has_engine("mpi");
+  here.has_mpi = (mpi != nullptr || is_started_by_mpi(rank, tasks.size())) && has_engine("mpi");
   client->put(str("facts/", rank), here.to_text());
   client->barrier("the start of the job", options.join_timeout);
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
@@ -190,18 +232,21 @@ void Job::State::exchange_facts(const WorkerFacts& mine) {
       if (!is_loopback(other.host)) facts[0].host = address_towards({other.host, coordinator.port});
 }
 
-// All workers decide alike, from what all have told. MPI's ranks are the workers, so it serves where each is a machine.
+// All workers decide alike, from what all have told.
 std::string Job::State::choose_network(int machines) const {
   if (machines == 1) return "";
   if (options.engine != "auto" && options.engine != "shm") return options.engine;
-  const bool is_mpi = static_cast<std::size_t>(machines) == tasks.size() && std::ranges::all_of(facts, &Facts::has_mpi);
-  return is_mpi ? "mpi" : "gloo";
+  return std::ranges::all_of(facts, &Facts::has_mpi) ? "mpi" : "gloo";
 }
 
-EngineSetup Job::State::setup(const std::string& name, int of, int size) {
+// `members`: which workers take part, by rank; each may speak for its whole machine.
+EngineSetup Job::State::setup(const std::string& name, int of, std::vector<int> members) {
   EngineSetup result;
   result.rank = of;
-  result.size = size;
+  result.size = static_cast<int>(members.size());
+  for (const int member : members) result.names.push_back(str(tasks[static_cast<std::size_t>(member)]));
+  result.members = std::move(members);
+  result.workers = static_cast<int>(tasks.size());
   result.host = facts[static_cast<std::size_t>(rank)].host;
   result.name = name;
   result.timeout = options.join_timeout;
@@ -227,11 +272,12 @@ void Job::State::make_group(const WorkerFacts& mine) {
   const auto place = std::ranges::find(neighbours, rank) - neighbours.begin();
   std::shared_ptr<ShmTransport> shm;
   if (neighbours.size() > 1)
-    shm = std::make_shared<ShmTransport>(
-        setup(str("machine", machine), static_cast<int>(place), static_cast<int>(neighbours.size())));
+    shm = std::make_shared<ShmTransport>(setup(str("machine", machine), static_cast<int>(place), neighbours));
   const auto engine = choose_network(layout.machine_count());
-  const auto make_network = [this, engine, machine, machines = layout.machine_count()](const std::string& name) {
-    return std::shared_ptr<Transport>(make_engine(engine, setup(name, machine, machines)));
+  std::vector<int> leaders;
+  for (int other = 0; other < layout.machine_count(); ++other) leaders.push_back(layout.workers_of(other)[0]);
+  const auto make_network = [this, engine, machine, leaders](const std::string& name) {
+    return std::shared_ptr<Transport>(make_engine(engine, setup(name, machine, leaders)));
   };
   std::shared_ptr<Transport> network;
   if (!engine.empty() && place == 0) network = make_network("network");
@@ -241,7 +287,7 @@ void Job::State::make_group(const WorkerFacts& mine) {
           engine.empty() ? str("") : str(engine, " between ", layout.machine_count(), is_shared ? " machines" : " workers"),
           options.engine != "auto" ? " (asked for)"
           : engine == "mpi"        ? " (started by an MPI launcher)"
-          : engine == "gloo"       ? " (not started by an MPI launcher with one worker a machine)"
+          : engine == "gloo"       ? " (not started by an MPI launcher)"
                                    : "");
   if (!device.why.empty())
     engine_choice += device.engine.empty() ? str("; GPU tensors through the CPU's memory (", device.why, ")")
@@ -272,7 +318,9 @@ DeviceChoice Job::State::choose_device() const {
 void Job::State::connect_device(WorkerGroup& group, const std::string& engine, int gpu) {
   group.use_device_engine({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(gpu)},
                           [this, gpu, engine](const std::string& name) {
-                            auto with = setup(name, rank, static_cast<int>(tasks.size()));
+                            std::vector<int> all(tasks.size());
+                            std::iota(all.begin(), all.end(), 0);
+                            auto with = setup(name, rank, all);
                             with.device = gpu;
                             return std::shared_ptr<Transport>(make_engine(engine, with));
                           });
@@ -285,12 +333,26 @@ void Job::State::throw_if_failed() {
   if (const auto failure = workers->failure()) throw *failure;
 }
 
+// An engine that cannot be made because a worker died says that a connection failed. The coordinator knows more, and is
+// given a moment to say it. Otherwise the others get this reason, not that a worker has left.
+void Job::State::rethrow_with_reason(const Error& error) {
+  {
+    std::unique_lock lock(mu);
+    if (error.code() == ErrorCode::kUnavailable && workers == nullptr)
+      has_failed.wait_for(lock, kVerdict, [&] { return early_failure.has_value(); });
+    if (early_failure) throw *early_failure;
+  }
+  client->fail(error.code(), error.message());
+  throw error;
+}
+
 // The first reason ends everything that waits.
 void Job::State::fail(const Error& why) noexcept {
   std::shared_ptr<WorkerGroup> group;
   {
     const std::lock_guard lock(mu);
-    if (workers == nullptr) early_failure = why;
+    if (workers == nullptr && !early_failure) early_failure = why;
+    has_failed.notify_all();
     group = workers;
   }
   if (group != nullptr) group->abort(why);
@@ -311,6 +373,19 @@ void Job::State::write_flight_record() const noexcept {
   }
 }
 
+// Those with whom this worker speaks over the network: none, where it does not.
+std::vector<Reach::Peer> Job::State::other_leaders() const {
+  const auto& layout = workers->layout();
+  std::vector<Reach::Peer> peers;
+  if (layout.workers_of(layout.machine())[0] != rank) return peers;
+  for (int machine = 0; machine < layout.machine_count(); ++machine) {
+    const int leader = layout.workers_of(machine)[0];
+    const auto& theirs = facts[static_cast<std::size_t>(leader)];
+    if (leader != rank) peers.push_back({str(tasks[static_cast<std::size_t>(leader)]), {theirs.host, theirs.doorstep}});
+  }
+  return peers;
+}
+
 void Job::State::start_watch() {
   Watchdog::Setup watch;
   watch.me = me();
@@ -321,6 +396,12 @@ void Job::State::start_watch() {
   watch.look = [this] { return inspect_cluster(coordinator, kLook, coordination.tls); };
   watch.tell = [this](const Activity& activity) { client->set_activity(activity); };
   watch.fail = [this](const Error& why) { workers->abort(why); };
+  reach = std::make_unique<Reach>(other_leaders());
+  reach->greet();
+  watch.reach = [this](bool is_wanted) {
+    doorstep->clear();
+    return reach->look(is_wanted);
+  };
   watchdog = std::make_unique<Watchdog>(workers->calls(), std::move(watch));
 }
 
@@ -334,8 +415,7 @@ Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOpti
     s.start_watch();
     s.workers->barrier("the start of the job");
   } catch (const Error& error) {
-    s.client->fail(error.code(), error.message());  // the others get this reason, not that a worker has left
-    throw;
+    s.rethrow_with_reason(error);
   } catch (const std::exception& error) {
     s.client->fail(ErrorCode::kInternal, error.what());
     throw;
@@ -343,6 +423,10 @@ Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOpti
 }
 
 Job::~Job() {
+  if (forks() != state_->forks_at_start) {  // the threads, and the job, are the parent's
+    [[maybe_unused]] const State* const leaked = state_.release();
+    return;
+  }
   state_->watchdog.reset();
   if (state_->workers != nullptr) {
     if (!state_->workers->calls().under_way().empty())

@@ -24,7 +24,7 @@ Rendezvous::Rendezvous(int size, std::string who)
       places_(std::make_unique<Place[]>(static_cast<std::size_t>(size))),
       timeout_(std::chrono::nanoseconds(kDefaultTimeout).count()) {}
 
-void Rendezvous::meet(int rank, const char* name) {
+void Rendezvous::meet(int rank, const char* name, Patience patience) {
   // Read before the check: a failure that comes between the two then ends the wait below.
   const auto generation = generation_.value();
   if (is_broken()) throw_broken(rank);
@@ -35,7 +35,10 @@ void Rendezvous::meet(int rank, const char* name) {
   // A departure after everybody has passed this point is none of its business.
   if (left_.load(std::memory_order_seq_cst) > 0 && generation_.value() == generation) fail_on_mismatch();
   if (arrived == size_) pass_all();
-  else wait_for_others(rank, generation);
+  else if (patience == Patience::kOwn) wait_for_others(rank, generation);
+  else
+    while (!generation_.wait(generation, Deadline::after(kWarnEvery))) {
+    }
   if (is_broken()) throw_broken(rank);
 }
 

@@ -27,7 +27,7 @@ inline constexpr std::chrono::seconds kWarnEvery(30);
 //    do not match: everybody who waits gets kFailedPrecondition, which says who is where and who has left.
 // 3. abort() lets everybody who waits, and everybody who comes later, fail with kAborted.
 // 4. A wait longer than the timeout fails with kDeadlineExceeded and names the missing ranks; every 30 seconds before
-//    that a warning is logged.
+//    that a warning is logged. Not so in a wait that somebody else watches.
 // 5. After an error nobody passes until reset(), which is called when no thread is inside.
 class Rendezvous {
  public:
@@ -36,9 +36,11 @@ class Rendezvous {
 
   int size() const noexcept { return size_; }
 
+  // kWatched: somebody else watches the time, and will end what the others are at.
+  enum class Patience { kOwn, kWatched };
   // Blocks until all participants are at the point `name`. Throws as the note says. `name` is kept by pointer until
   // everybody has passed: use a literal.
-  void meet(int rank, const char* name);
+  void meet(int rank, const char* name, Patience patience = Patience::kOwn);
 
   void leave(int rank) noexcept;
   void abort(const std::string& reason) noexcept;

@@ -29,6 +29,16 @@ std::vector<std::optional<Error>> on_ranks(int size, const std::function<void(in
   return errors;
 }
 
+TEST(Rendezvous, AWaitThatSomebodyElseWatchesHasNoTimeOfItsOwn) {
+  Rendezvous meeting(2, "replica");
+  meeting.set_timeout(std::chrono::milliseconds(50));
+  const auto errors = on_ranks(2, [&](int rank) {
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    meeting.meet(rank, "point", Rendezvous::Patience::kWatched);
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
+}
+
 TEST(Rendezvous, MoreThreadsThanCoresPassAndLeaveWithoutComplaint) {
   for (const int size : {1, 2, 3, 8}) {
     Rendezvous meeting(size, "replica");

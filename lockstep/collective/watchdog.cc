@@ -12,9 +12,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick(100);
 constexpr double kAskEvery = 0.4;  // seconds, while a call waits
+constexpr double kPatience = 0.5;  // seconds in a call before other machines are asked whether they answer
 constexpr double kQuiet = 2;       // seconds without a heartbeat: a worker is stopped, or cut off
 constexpr double kSilent = 1.2;    // seconds that a question costs when nobody answers
 constexpr double kFresh = 5;       // seconds for which it is believed that nobody answers
+constexpr double kOnItsWay = 10;   // seconds after its end for which what a worker has sent may still come
 
 double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 std::string rounded(double value) {
@@ -30,7 +32,7 @@ std::string name_of(const Call& call) {
                                           : str("'", call.text, "' of step ", call.step);
 }
 
-std::string describe(const Member& member, double age) {
+std::string account_of(const Member& member, double age) {
   const auto& who = member.introduction;
   const auto& does = member.activity;
   return str(who.task, " on host '", who.host, "' (process ", who.pid, "), ",
@@ -59,12 +61,24 @@ void Watchdog::watch(const std::stop_token& stop) {
       std::erase_if(warned_at_, [&](const auto& entry) {
         return std::ranges::none_of(under_way, [&](const Call& call) { return call.number == entry.first; });
       });
+      if (is_cut_off(under_way)) return;
       if (under_way.empty()) asked_at_ = 0;
       else look_at(under_way[0], waited_since(under_way[0].since));
     } catch (const std::exception& error) {
       log_warning(str("the watch over collectives: ", error.what()));
     }
   }
+}
+
+bool Watchdog::is_cut_off(const std::vector<Call>& under_way) {
+  if (!setup_.reach) return false;
+  const double waited = under_way.empty() ? 0 : waited_since(under_way[0].since);
+  const auto silent = setup_.reach(waited > kPatience);
+  if (silent.empty()) return false;
+  setup_.fail(Error(ErrorCode::kUnavailable,
+                    str(silent, " cannot be reached from ", setup_.me, ": ", head_of(under_way[0], waited),
+                        ", and no packet comes back; look at the link and the firewalls between the two machines")));
+  return true;
 }
 
 void Watchdog::look_at(const Call& call, double waited) {
@@ -117,15 +131,15 @@ std::string Watchdog::describe(const Call& call, double waited, std::string& lef
     const bool is_numbered = call.number < Calls::kUnnumbered;
     const bool is_here = task == setup_.me || (is_numbered ? member.activity.calls >= call.number
                                                            : member.activity.step >= static_cast<std::int64_t>(call.step));
-    if (member.has_left && !is_here && left.empty()) left = task;
     const auto age = seconds(std::chrono::steady_clock::now() - member.last_heard);
-    if (is_here && !(member.has_left && task != setup_.me)) {
+    const bool has_ended = member.has_left && task != setup_.me;
+    if (is_here && !(has_ended && age > kOnItsWay)) {
       arrived.push_back(task);
-      if (task != setup_.me && age > kQuiet) silent.push_back(lockstep::describe(member, age));
+      if (task != setup_.me && !has_ended && age > kQuiet) silent.push_back(account_of(member, age));
       continue;
     }
-    if (member.has_left) left = task;
-    missing.push_back(lockstep::describe(member, age));
+    if (has_ended && left.empty()) left = task;
+    missing.push_back(account_of(member, age));
   }
   if (missing.empty() && !silent.empty())
     return str(head, "; all have arrived, and then stopped or were cut off: ", join("; ", silent));

@@ -21,7 +21,9 @@ namespace lockstep {
 //    their own threads last told the coordinator (a stopped process tells nothing: its age shows). Again at twice the
 //    time, and so on.
 // 2. After `timeout` the job fails with kDeadlineExceeded and the same text.
-// 3. While a call waits, the coordinator is asked whether a worker has ended: it will not come any more (kUnavailable).
+// 3. While a call waits, the machines of the other workers are asked whether they answer this one: a link between two
+//    workers may be gone while both reach the coordinator (kUnavailable).
+// 4. While a call waits, the coordinator is asked whether a worker has ended: it will not come any more (kUnavailable).
 // Deaths are the coordinator's business: it tells everybody at once.
 class Watchdog {
  public:
@@ -32,7 +34,9 @@ class Watchdog {
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
     std::function<ClusterView()> look = {};          // throws when the coordinator does not answer
     std::function<void(const Activity&)> tell = {};  // what this worker does
-    std::function<void(const Error&)> fail = {};     // ends the job
+    // Who does not answer this machine any more, asked at every tick; may be empty. See Note [reach].
+    std::function<std::string(bool is_wanted)> reach = {};
+    std::function<void(const Error&)> fail = {};  // ends the job
   };
   Watchdog(const Calls& calls, Setup setup);
   ~Watchdog();
@@ -44,6 +48,8 @@ class Watchdog {
 
   void watch(const std::stop_token& stop);
   void look_at(const Call& call, double waited);
+  // True: the job has failed, since another machine does not answer.
+  bool is_cut_off(const std::vector<Call>& under_way);
   // Who has arrived and who has not. `left`: a worker that has ended, if there is one.
   std::string describe(const Call& call, double waited, std::string& left);
   std::string head_of(const Call& call, double waited) const;

@@ -54,6 +54,10 @@ class Scene {
     const std::lock_guard lock(mu_);
     return !warnings_.empty();
   }
+  bool has_failed() {
+    const std::lock_guard lock(mu_);
+    return !failures_.empty();
+  }
 
   ClusterView view;
   std::atomic<bool> is_silent{false};
@@ -111,6 +115,32 @@ TEST(Watchdog, AWorkerThatHasEndedWillNotCome) {
   Waiting waiting;
   const Watchdog dog(waiting.calls, scene.setup());
   EXPECT_THAT(scene.failure(), AllOf(HasSubstr("kUnavailable"), HasSubstr("worker 1 has ended and will not come")));
+}
+
+TEST(Watchdog, AMachineThatDoesNotAnswerIsAskedAfterAWhileAndEndsTheJob) {
+  Scene scene;
+  Waiting waiting;
+  auto setup = scene.setup();
+  std::atomic<int> wanted{0};
+  setup.reach = [&](bool is_wanted) { return is_wanted && ++wanted > 3 ? std::string("worker 1 (10.0.0.2:7)") : ""; };
+  const Watchdog dog(waiting.calls, std::move(setup));
+  EXPECT_THAT(scene.failure(), AllOf(HasSubstr("kUnavailable"), HasSubstr("worker 1 (10.0.0.2:7) cannot be reached")));
+}
+
+// What it has sent may still be on its way.
+TEST(Watchdog, AWorkerThatMadeItsPartOfTheCallMayEnd) {
+  Scene scene;
+  scene.view.members[1].has_left = true;
+  scene.view.members[1].activity.calls = 13;
+  Waiting waiting;
+  {
+    const Watchdog dog(waiting.calls, scene.setup());
+    EXPECT_THAT(scene.warning(), HasSubstr("arrived: worker 0, worker 1"));
+    EXPECT_FALSE(scene.has_failed());
+  }
+  scene.view.members[1].last_heard -= std::chrono::minutes(1);
+  const Watchdog dog(waiting.calls, scene.setup());
+  EXPECT_THAT(scene.failure(), HasSubstr("worker 1 has ended and will not come"));
 }
 
 TEST(Watchdog, ACoordinatorThatDoesNotAnswerIsTheOneThatIsLate) {

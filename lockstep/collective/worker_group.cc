@@ -99,7 +99,7 @@ void WorkerGroup::call(const std::string& text, const std::function<void()>& bod
     body();
   } catch (const Error& error) {
     const bool is_shared = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kFailedPrecondition;
-    if (is_shared) shared_failures_.fetch_add(1);
+    if (is_shared) note_shared_failure(error);
     else abort_by_engine(error);
     scope.fail(is_shared ? error.message() : failure().value_or(error).message());
     throw_if_failed();  // the first reason, not what it did to this call
@@ -337,9 +337,30 @@ void WorkerGroup::barrier(const char* what) {
 }
 
 std::shared_ptr<Transport> WorkerGroup::new_channel() {
-  const int number = channels_++;
-  if (bytes_->network() == nullptr) return nullptr;
-  return make_channel_(lockstep::str("channel", number));
+  const auto name = lockstep::str("channel", channels_++);
+  return connect(name, [&] { return bytes_->network() == nullptr ? nullptr : make_channel_(name); });
+}
+
+std::shared_ptr<Transport> WorkerGroup::connect(const std::string& name,
+                                                const std::function<std::shared_ptr<Transport>()>& make) {
+  std::shared_ptr<Transport> channel;
+  call(lockstep::str("connecting ", name), [&] {
+    try {
+      channel = make();
+    } catch (const Error& error) {
+      throw Error(ErrorCode::kUnavailable, error.message());
+    }
+  });
+  return channel;
+}
+
+std::shared_ptr<SharedBlocks> WorkerGroup::share(std::size_t bytes) {
+  auto blocks = std::make_shared<SharedBlocks>();
+  call("sharing memory", [&] {
+    if (bytes_->machine() != nullptr) *blocks = bytes_->machine()->share(bytes);
+    else blocks->blocks.emplace_back(bytes);
+  });
+  return blocks;
 }
 
 void WorkerGroup::use_device_engine(c10::Device device, ChannelFactory factory) {
@@ -348,7 +369,8 @@ void WorkerGroup::use_device_engine(c10::Device device, ChannelFactory factory) 
 }
 
 std::shared_ptr<Transport> WorkerGroup::new_device_channel() {
-  auto channel = make_device_channel_(lockstep::str("gpu", ++device_channel_count_));
+  const auto name = lockstep::str("gpu", ++device_channel_count_);
+  auto channel = connect(name, [&] { return make_device_channel_(name); });
   const std::lock_guard lock(mu_);
   if (failure_) throw *failure_;
   std::erase_if(device_channels_, [](const auto& one) { return one.expired(); });
@@ -366,16 +388,29 @@ std::optional<Error> WorkerGroup::failure() const {
   return failure_;
 }
 
-void WorkerGroup::on_abort(std::function<void(const Error&)> hook) {
+void WorkerGroup::note_shared_failure(const Error& error) {
   const std::lock_guard lock(mu_);
+  shared_failure_ = error.message();
+  shared_failures_.fetch_add(1);
+}
+
+bool WorkerGroup::is_shared_failure(const Error& error) const {
+  const std::lock_guard lock(mu_);
+  return !shared_failure_.empty() && std::string_view(error.what()).find(shared_failure_) != std::string_view::npos;
+}
+
+void WorkerGroup::on_abort(std::function<void(const Error&)> hook) {
+  const std::lock_guard lock(hook_mu_);
   hook_ = std::move(hook);
 }
 
 void WorkerGroup::close(const Error& why) {
-  const std::lock_guard lock(mu_);
-  if (!failure_) failure_.emplace(why);
-  hook_ = nullptr;
-  failed_.notify_all();
+  {
+    const std::lock_guard lock(mu_);
+    if (!failure_) failure_.emplace(why);
+    failed_.notify_all();
+  }
+  on_abort(nullptr);
 }
 
 void WorkerGroup::abort_by_engine(const Error& why) noexcept {
@@ -387,13 +422,11 @@ void WorkerGroup::abort_by_engine(const Error& why) noexcept {
 }
 
 void WorkerGroup::abort(const Error& why) noexcept {
-  std::function<void(const Error&)> hook;
   std::vector<std::weak_ptr<Transport>> channels;
   try {
     const std::lock_guard lock(mu_);
     if (failure_) return;
     failure_.emplace(why);
-    hook = hook_;
     channels = device_channels_;
     failed_.notify_all();
   } catch (...) {  // no memory for the reason: the engines have it
@@ -402,7 +435,8 @@ void WorkerGroup::abort(const Error& why) noexcept {
   if (device_ != nullptr) device_->abort(why);
   for (const auto& one : channels)
     if (const auto channel = one.lock()) channel->abort(why);
-  if (hook) hook(why);
+  const std::lock_guard lock(hook_mu_);
+  if (hook_) hook_(why);
 }
 
 }  // namespace lockstep

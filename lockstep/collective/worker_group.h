@@ -57,6 +57,10 @@ class WorkerGroup {
   void set_channel_factory(ChannelFactory factory) { make_channel_ = std::move(factory); }
   std::shared_ptr<Transport> new_channel();
 
+  // New memory that all workers of this machine see, `bytes` for each (they may differ), by their place there. All workers
+  // call it.
+  std::shared_ptr<SharedBlocks> share(std::size_t bytes);
+
   // From now on GPU tensors go from GPU to GPU. `factory` makes engines of all workers, in the memory of `device`, the first
   // replica's; all workers call this, before the first call.
   void use_device_engine(c10::Device device, ChannelFactory factory);
@@ -66,8 +70,10 @@ class WorkerGroup {
   // One more such engine. All workers call it.
   std::shared_ptr<Transport> new_device_channel();
 
-  // How often all workers failed together, in a call that did not fit. What a run() threw then is known to all.
+  // How often all workers failed together, in a call that did not fit: what was thrown then is known to all.
   std::uint64_t shared_failures() const noexcept { return shared_failures_.load(); }
+  // Whether this is what the last of those threw, or tells of it.
+  bool is_shared_failure(const Error& error) const;
 
   // Ends all calls, and those that come later, with `why`: the first reason that is given. From any thread.
   void abort(const Error& why) noexcept;
@@ -97,6 +103,9 @@ class WorkerGroup {
   void sum_on_levels(Pack& pack);
   void sum_everywhere(Pack& pack, std::span<const std::string> messages, std::size_t offset);
   void throw_if_failed() const;
+  void note_shared_failure(const Error& error);
+  // Calls `make`, whose errors end the job: the others do not have them.
+  std::shared_ptr<Transport> connect(const std::string& name, const std::function<std::shared_ptr<Transport>()>& make);
 
   // Const after construction.
   const std::unique_ptr<WorkerBytes> bytes_;
@@ -128,8 +137,12 @@ class WorkerGroup {
   mutable std::mutex mu_;
   std::condition_variable failed_;
   std::optional<Error> failure_;
-  std::function<void(const Error&)> hook_;
+  std::string shared_failure_;  // the last one's message
   std::vector<std::weak_ptr<Transport>> device_channels_;
+
+  // Held while the hook runs, so that whoever takes it back waits for its end. Never with mu_.
+  std::mutex hook_mu_;
+  std::function<void(const Error&)> hook_;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "lockstep/base/error.h"
 #include "lockstep/collective/reduce_values.h"
 #include "tests/support/worker_threads.h"
@@ -84,6 +87,7 @@ TEST(WorkerGroup, CallsThatDoNotFitFailOnAllAndTheGroupStaysUsable) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       EXPECT_THAT(error.message(), HasSubstr("worker 1 at 'sum: 1 tensor, Float [3]'"));
     }
+    Error last(ErrorCode::kInternal, "nothing");
     try {
       if (is_first) group.barrier("here");
       else sum(at::ones({2}));
@@ -91,8 +95,11 @@ TEST(WorkerGroup, CallsThatDoNotFitFailOnAllAndTheGroupStaysUsable) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
       EXPECT_THAT(error.message(), HasSubstr("worker 0 at 'here'"));
+      last = error;
     }
     EXPECT_EQ(group.shared_failures(), 2);
+    EXPECT_TRUE(group.is_shared_failure(last)) << last.what();
+    EXPECT_FALSE(group.is_shared_failure(Error(ErrorCode::kInvalidArgument, "my own"))) << "which the others do not have";
     EXPECT_TRUE(at::equal(sum(at::ones({2})), at::full({2}, 2)));
   });
 }
@@ -112,6 +119,23 @@ TEST(WorkerGroup, TheFirstFailureIsKeptAndToldOnce) {
       }
     }
     EXPECT_EQ(told, 1);
+  });
+}
+
+// Whoever takes the hook back may then destroy what it uses.
+TEST(WorkerGroup, TheHookHasEndedWhenTheGroupIsClosed) {
+  on_workers({1, 1}, [](WorkerGroup& group) {
+    std::atomic<bool> has_begun{false};
+    std::atomic<bool> has_ended{false};
+    group.on_abort([&](const Error&) {
+      has_begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      has_ended = true;
+    });
+    const std::jthread aborts([&] { group.abort(Error(ErrorCode::kUnavailable, "worker 7 is gone")); });
+    while (!has_begun) std::this_thread::yield();
+    group.close(Error(ErrorCode::kCancelled, "over"));
+    EXPECT_TRUE(has_ended);
   });
 }
 

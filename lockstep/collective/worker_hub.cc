@@ -97,7 +97,7 @@ void WorkerHub::together(int local_replica, const char* name, const std::functio
       error_ = std::current_exception();
     }
   }
-  rendezvous_.meet(local_replica, "what the other workers gave");
+  rendezvous_.meet(local_replica, "what the other workers gave", Rendezvous::Patience::kWatched);
   if (error_) std::rethrow_exception(error_);
 }
 

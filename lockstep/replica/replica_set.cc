@@ -135,7 +135,7 @@ struct ReplicaSet::State {
   void give_turn_back() noexcept;
   void run_job(FunctionRef<void(ReplicaContext&)> body, FirstError& errors);
   void notify(std::function<void()> RunObserver::*when);
-  void tell_workers(const FirstError& errors);
+  void tell_workers(const FirstError& errors, std::uint64_t shared_failures_before);
   std::size_t require_replica(int replica) const;
   Level& enter_level();
   void wait_for_all(Job& job);
@@ -306,10 +306,12 @@ void ReplicaSet::State::give_turn_back() noexcept {
 }
 
 // The other workers wait for what this one will not do any more: they must hear of it.
-void ReplicaSet::State::tell_workers(const FirstError& errors) {
+// Unless they have it too.
+void ReplicaSet::State::tell_workers(const FirstError& errors, std::uint64_t shared_failures_before) {
   try {
     std::rethrow_exception(errors.first());
   } catch (const Error& error) {
+    if (options.workers->shared_failures() != shared_failures_before && options.workers->is_shared_failure(error)) return;
     options.workers->abort(Error(error.code(), error.message()));
   } catch (const std::exception& error) {
     options.workers->abort(Error(ErrorCode::kAborted, error.what()));
@@ -392,7 +394,7 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
   if (!is_nested) s.notify(&RunObserver::before);
   FirstError errors;
   s.run_job(body, errors);
-  if (errors.has_error() && workers() != nullptr && workers()->shared_failures() == shared_failures) s.tell_workers(errors);
+  if (errors.has_error() && workers() != nullptr) s.tell_workers(errors, shared_failures);
   if (!is_nested && !errors.has_error()) s.notify(&RunObserver::succeeded);
   if (!is_nested) s.notify(&RunObserver::after);
   if (errors.has_error()) s.notify(&RunObserver::failed);
@@ -406,10 +408,10 @@ void ReplicaSet::require_runnable() const {
                 "run() was called inside run(): it needs cross-replica context; call it outside, or inside merge_call()");
   if (s.is_stopping.load(std::memory_order_relaxed))
     throw Error(ErrorCode::kFailedPrecondition, "run() was called after its strategy was destroyed; keep the strategy alive");
-  if (s.size > 1 && forks() != s.forks_at_start)
+  if ((s.size > 1 || workers() != nullptr) && forks() != s.forks_at_start)
     throw Error(ErrorCode::kFailedPrecondition,
-                "run() was called in a child process that was forked after the strategy was made; the replicas' threads do "
-                "not exist there: make the strategy after fork()");
+                "run() was called in a child process that was forked after the strategy was made; the replicas' threads and "
+                "the connections to other workers are the parent's: make the strategy after fork()");
 }
 
 void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, MergeBody body) {

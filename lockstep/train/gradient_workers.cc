@@ -48,13 +48,6 @@ std::vector<SumNode> leaves_of_workers(const WorkerLayout& layout, const std::ve
   return leaves;
 }
 
-std::shared_ptr<SharedBlocks> make_blocks(WorkerGroup& workers, std::size_t bytes) {
-  auto blocks = std::make_shared<SharedBlocks>();
-  if (workers.bytes().machine() != nullptr) *blocks = workers.bytes().machine()->share(bytes);
-  else blocks->blocks.emplace_back(bytes);
-  return blocks;
-}
-
 }  // namespace
 
 WorkerGroup* GradientReducer::State::workers() const {
@@ -136,7 +129,7 @@ GradientReducer::State::Buffers GradientReducer::State::shared_buffers(const std
   const auto subtrees = plan_sums(leaves, layout.total_replicas()).nodes.size();
   const BlockLayout place(shapes, is_one_machine ? 0 : MachineBuckets::bytes_needed(shapes, subtrees));
   group.barrier(plan_text().c_str());
-  const auto blocks = make_blocks(group, place.bytes(layout.local_replicas()));
+  const auto blocks = group.share(place.bytes(layout.local_replicas()));
 
   Buffers made;
   std::vector<std::vector<at::Tensor>> all(buckets.size());  // of all the machine's replicas

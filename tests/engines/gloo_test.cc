@@ -103,6 +103,31 @@ TEST_F(Gloo, EveryCallWithEverySize) {
   }
 }
 
+// The one whose address Gloo finds smaller waits for the other to come, without end; the other is refused, or connects
+// just before its peer is gone. Which one that is, is chance.
+TEST_F(Gloo, WaitingForAPeerThatDiedWhileConnectingEndsWithTheJob) {
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    const auto name = str("attempt", attempt);
+    on_threads(2, [&](int rank) {
+      auto mine = setup(rank, 2);
+      mine.name = name;
+      const auto start = std::chrono::steady_clock::now();
+      mine.check = [&] {
+        if (std::chrono::steady_clock::now() - start > 200ms) throw Error(ErrorCode::kAborted, "worker 1 is gone");
+      };
+      if (rank == 1)
+        mine.put = [&](const std::string& key, const std::string& value) {
+          store_.put(key, value);
+          if (key == name + "/gloo/1") throw Error(ErrorCode::kCancelled, "dies");
+        };
+      const auto code = code_of([&] { make_engine("gloo", mine); });
+      if (rank == 1) EXPECT_EQ(code, ErrorCode::kCancelled);
+      else EXPECT_TRUE(!code || code == ErrorCode::kAborted || code == ErrorCode::kUnavailable) << name_of(*code);
+      EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+    });
+  }
+}
+
 TEST_F(Gloo, TwoEnginesOfAJobDoNotHearEachOther) {
   auto first = engines(2, "first");
   auto second = engines(2, "second");

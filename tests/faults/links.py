@@ -4,7 +4,7 @@ import sys
 import network
 from registry import expect, fault
 from tasks import Job, Task, clean_environment, expect_digests, right_digest, words
-from verdicts import AFTER_LOSS, expect_gone
+from verdicts import AFTER_LOSS, expect_gone, expect_report, expect_words
 
 STEPS = 40
 
@@ -42,6 +42,19 @@ def link_down(at):
 @fault("machine_vanishes", needs=network.need_filters, at_once=3)
 def machine_vanishes(at):
     cut(at, lambda switch, machine: network.vanish(machine))
+
+
+# The coordinator reaches both, and so do all others.
+@fault("link_between_two_of_three", needs=network.need_filters, at_once=3)
+def link_between_two_of_three(at):
+    switch = network.Switch(at, 3)
+    job = Job(at, places=[(machine, machine.address) for machine in switch.machines])
+    job.start_and_begin(words("misbehave", work=2, timeout=20, join=20))
+    since = at.wait_a_moment(0.6)
+    network.cut_between(*switch.machines[1:])
+    for task in job.tasks:
+        report = expect_report(at, task, "kUnavailable", since, AFTER_LOSS)
+        expect_words(task, report.message, [r"worker ([12]) \(10\.77\.\S+\) cannot be reached from worker (?!\1)[12]"])
 
 
 @fault("five_percent_loss", needs=network.need_filters, at_once=3, limit=120)

@@ -114,6 +114,11 @@ def vanish(machine):
     machine.filter(("input", "iifname eth drop"), ("output", "oifname eth drop"))
 
 
+def cut_between(machine, other):
+    """The two do not hear each other any more; everybody else hears both."""
+    machine.filter(("input", f"ip saddr {other.address} drop"), ("output", f"ip daddr {other.address} drop"))
+
+
 def lose(machine, percent):
     machine.filter(("output", f"oifname eth numgen random mod 100 < {percent} drop"))
 

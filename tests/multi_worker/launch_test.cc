@@ -80,6 +80,34 @@ TEST(Launch, ByMpirunOverMpi) {
   EXPECT_EQ(weights_of({run_process("mpirun", command, kLimit)}), twice());
 }
 
+// Four workers that MPI has started, of which two cannot share memory with anybody: a machine of two and two of one.
+// A leader of each speaks to the others, over MPI.
+TEST(Launch, ByMpirunOnMachinesOfSeveralWorkers) {
+  auto command = worker({{"LOCKSTEP_LOG", "info"}});
+  command.words.insert(command.words.begin(),
+                       {LOCKSTEP_MPIRUN, "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "tcp,self", "-n", "4", "sh",
+                        "-c", "[ $OMPI_COMM_WORLD_RANK -lt 2 ] && exec \"$@\"; exec unshare --pid --fork \"$@\"", "sh"});
+  const auto alone = run_process("one process", worker({}, {"replicas=4"}), kLimit);
+  const auto ending = run_process("mpirun", command, kLimit);
+  EXPECT_THAT(ending.log, HasSubstr("shm between the 2 workers of this machine, mpi between 3 machines")) << ending;
+  const auto weights = alone.after("weights").value_or("none");
+  EXPECT_EQ(weights_of({ending}), (std::multiset<std::string>{weights, weights, weights, weights}));
+}
+
+// Whoever waits for the coordinator's address gets the reason instead.
+TEST(Launch, ByMpirunWhenTheFirstCannotServe) {
+  auto command = worker({});
+  command.words.insert(command.words.begin(),
+                       {LOCKSTEP_MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "2", "sh", "-c",
+                        "[ $OMPI_COMM_WORLD_RANK = 0 ] && export LOCKSTEP_TLS_CA=/nowhere LOCKSTEP_TLS_CERTIFICATE=/nowhere "
+                        "LOCKSTEP_TLS_KEY=/nowhere; exec \"$@\"",
+                        "sh"});
+  const auto ending = run_process("mpirun", command, kLimit);
+  EXPECT_FALSE(ending.was_late) << ending;
+  EXPECT_THAT(ending.output, HasSubstr("error kUnavailable worker 0: ")) << ending;
+  EXPECT_THAT(ending.output, HasSubstr("/nowhere")) << ending;
+}
+
 TEST(Launch, ByTorchrunsVariables) {
   const auto port = str(free_ports(1)[0]);
   const auto variables = [&](int rank) {

@@ -27,7 +27,7 @@ Bytes writable(ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()),
 class Gloo final : public Transport {
  public:
   explicit Gloo(const EngineSetup& setup)
-      : rank_(setup.rank), size_(setup.size), watch_(setup.size), context_(connect_gloo(setup, watch_)) {
+      : rank_(setup.rank), size_(setup.size), watch_(setup.size, setup.names), context_(connect_gloo(setup, watch_)) {
     lookout_ = start_thread("lockstep:gloo", [this](const std::stop_token&) { look_out(*context_, watch_); });
   }
   ~Gloo() override { watch_.stop(Error(ErrorCode::kCancelled, "gloo: the engine is gone")); }

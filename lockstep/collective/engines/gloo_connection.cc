@@ -8,11 +8,14 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/gate.h"
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/collective/engines/modest_threads.h"
 #include "lockstep/collective/engines/no_sigpipe.h"
 
@@ -86,7 +89,7 @@ class Buffer final : public gloo::transport::UnboundBuffer, private Waiter {
       throw;
     } catch (const std::exception& e) {
       if (const auto loss = loss_of(peer)) throw Error(*loss);
-      const auto who = peer >= 0 ? str("rank ", peer) : std::string("a rank");
+      const auto who = peer >= 0 ? watch_.name_of(peer) : std::string("a peer");
       throw Error(ErrorCode::kUnavailable, str("gloo: the connection to ", who, " is lost: ", e.what()));
     }
   }
@@ -103,7 +106,11 @@ class Context final : public gloo::transport::Context {
   Context(std::shared_ptr<gloo::transport::Context> context, Watch& watch)
       : gloo::transport::Context(context->rank, context->size), watch_(watch), context_(std::move(context)) {}
 
-  std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override { return context_->getPair(peer); }
+  // Gloo asks for a pair, while it makes a mesh, to connect it.
+  std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override {
+    connecting_.store(peer, std::memory_order_relaxed);
+    return context_->getPair(peer);
+  }
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override {
     context_->setTimeout(getTimeout());
     return context_->createPair(peer);
@@ -112,9 +119,16 @@ class Context final : public gloo::transport::Context {
     return std::make_unique<Buffer>(context_->createUnboundBuffer(data, bytes), watch_);
   }
 
+  // Ends the wait for the pair that is being connected. From another thread.
+  void stop_connecting() {
+    const int peer = connecting_.load(std::memory_order_relaxed);
+    if (peer >= 0) context_->getPair(peer)->close();
+  }
+
  private:
   Watch& watch_;
   const std::shared_ptr<gloo::transport::Context> context_;
+  std::atomic<int> connecting_{-1};
 };
 
 class Device final : public tcp::Device {
@@ -122,11 +136,66 @@ class Device final : public tcp::Device {
   Device(const tcp::attr& address, Watch& watch) : tcp::Device(address), watch_(watch) {}
 
   std::shared_ptr<gloo::transport::Context> createContext(int rank, int size) override {
-    return std::make_shared<Context>(tcp::Device::createContext(rank, size), watch_);
+    auto context = std::make_shared<Context>(tcp::Device::createContext(rank, size), watch_);
+    const std::scoped_lock lock(mu_);
+    context_ = context;
+    return context;
+  }
+
+  void stop_connecting() {
+    std::shared_ptr<Context> context;
+    {
+      const std::scoped_lock lock(mu_);
+      context = context_.lock();
+    }
+    if (context != nullptr) context->stop_connecting();
   }
 
  private:
   Watch& watch_;
+
+  // Guarded by mu_.
+  std::mutex mu_;
+  std::weak_ptr<Context> context_;
+};
+
+// While Gloo connects, which it does in waits that nobody can end: looks whether the job has failed meanwhile, and then
+// takes away what Gloo waits for.
+class ConnectWatch {
+ public:
+  ConnectWatch(Device& device, const std::function<void()>& check) {
+    if (!check) return;
+    thread_ = start_thread("lockstep:mesh", [this, &device, &check](const std::stop_token&) {
+      const auto start = over_.value();
+      while (!over_.wait(start, Deadline::after(kLook))) try {
+          check();
+        } catch (const Error& error) {
+          failure_ = error;
+          device.stop_connecting();  // again and again: Gloo may just have begun with another
+        }
+    });
+  }
+  ~ConnectWatch() { end(); }
+  ConnectWatch(const ConnectWatch&) = delete;
+  ConnectWatch& operator=(const ConnectWatch&) = delete;
+
+  // Throws why the job has failed, if it has.
+  void throw_if_failed() {
+    end();
+    if (failure_) throw Error(*failure_);
+  }
+
+ private:
+  static constexpr milliseconds kLook{50};
+
+  void end() {
+    over_.advance();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Gate over_;
+  std::optional<Error> failure_;  // of the thread, until it has ended
+  std::jthread thread_;
 };
 
 // The job's store, as Gloo sees it.
@@ -183,7 +252,7 @@ std::shared_ptr<gloo::Context> connect_gloo(const EngineSetup& setup, Watch& wat
   const NoSigpipe no_sigpipe;  // for Gloo's thread too
   try {
     JobStore store(setup);
-    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<Device> device;
     {
       const ModestThreads modest;
       device = std::make_shared<Device>(address_of(setup.host), watch);
@@ -191,13 +260,21 @@ std::shared_ptr<gloo::Context> connect_gloo(const EngineSetup& setup, Watch& wat
     auto context = std::make_shared<gloo::rendezvous::Context>(setup.rank, setup.size);
     // Gloo waits for a connection five times as long; a time of nothing is for ever.
     context->setTimeout(std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(setup.timeout / 5)));
-    context->connectFullMesh(store, device);
+    ConnectWatch connecting(*device, setup.check);
+    try {
+      std::shared_ptr<gloo::transport::Device> as_gloo_has_it = device;
+      context->connectFullMesh(store, as_gloo_has_it);
+    } catch (const std::exception&) {
+      connecting.throw_if_failed();
+      throw;
+    }
+    connecting.throw_if_failed();
     return context;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
     throw Error(deadline.has_passed() ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
-                str("gloo: rank ", setup.rank, " of ", setup.size, " at ", setup.host, " cannot reach all others: ", e.what()));
+                str("gloo: ", watch.name_of(setup.rank), " at ", setup.host, " cannot reach all others: ", e.what()));
   }
 }
 

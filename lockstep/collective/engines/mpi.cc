@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
-#include <optional>
+#include <numeric>
 #include <vector>
 
 #include "lockstep/base/backoff.h"
@@ -68,15 +69,15 @@ void start_mpi() {
                     "); call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave the start of MPI to Lockstep"));
 }
 
-void require_place(const EngineSetup& setup) {
+void require_place(int worker, int workers) {
   int rank = 0;
   int size = 0;
   throw_if_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   throw_if_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  if (rank != setup.rank || size != setup.size)
+  if (rank != worker || size != workers)
     throw Error(ErrorCode::kFailedPrecondition,
-                str("mpi: this process is rank ", setup.rank, " of ", setup.size, " in the job, and ", rank, " of ", size,
-                    " in MPI; start the job with mpirun -n ", setup.size, " and take the ranks from MPI"));
+                str("mpi: this process is rank ", worker, " of ", workers, " in the job, and ", rank, " of ", size,
+                    " in MPI; start the job with mpirun -n ", workers, " and take the ranks from MPI"));
 }
 
 MPI_Datatype type_of(SumType type) {
@@ -110,14 +111,13 @@ class Operations {
     throw_if_mpi(start(&requests_.back()), call);
   }
 
-  // Waits for all. Throws when the engine is stopped, or the deadline, if any, has passed.
-  void wait(const char* call, std::optional<Deadline> deadline = std::nullopt) {
+  // Waits for all. Throws when the engine is stopped, and what `look`, asked now and then, throws.
+  void wait(const char* call, const std::function<void()>& look = {}) {
     // As long as bytes may be moving: MPI moves them only while it is asked.
     Backoff backoff(std::chrono::milliseconds(1) + std::chrono::nanoseconds(4 * bytes_));
     while (!are_done(call)) {
       process_watch().throw_if_stopped();
-      if (deadline && deadline->has_passed())
-        throw Error(ErrorCode::kDeadlineExceeded, str("mpi: ", call, ": not all ranks came in time"));
+      if (look) look();
       backoff.pause();
     }
   }
@@ -142,24 +142,24 @@ class Operations {
 // MPI is only let on while a thread is in a call; no thread of ours.
 class Mpi final : public Transport {
  public:
-  explicit Mpi(const EngineSetup& setup) : rank_(setup.rank), size_(setup.size) {
+  explicit Mpi(const EngineSetup& setup) : rank_(setup.rank), size_(setup.size), members_(members_of(setup)) {
     process_watch().throw_if_stopped();
     start_mpi();
-    require_place(setup);
-    try {
-      Operations operations;
-      operations.add("MPI_Comm_idup", [&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, &world_, request); });
-      operations.wait("MPI_Comm_idup", Deadline::after(setup.timeout));
-    } catch (const Error& e) {
-      process_watch().stop(e);  // MPI still writes world_, when it is let on
-      throw;
-    }
-    throw_if_mpi(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    require_place(members_[static_cast<std::size_t>(rank_)], setup.members.empty() ? size_ : setup.workers);
+    meet_members(setup);
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group mine = MPI_GROUP_NULL;
+    throw_if_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+    throw_if_mpi(MPI_Group_incl(all, size_, members_.data(), &mine), "MPI_Group_incl");
+    throw_if_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, mine, kSetupTag, &comm_), "MPI_Comm_create_group");
+    MPI_Group_free(&mine);
+    MPI_Group_free(&all);
+    throw_if_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
 
   ~Mpi() override {
     int is_over = 0;
-    if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped()) MPI_Comm_free(&world_);
+    if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped()) MPI_Comm_free(&comm_);
   }
 
   std::string name() const override { return "mpi"; }
@@ -186,14 +186,14 @@ class Mpi final : public Transport {
   void broadcast(Bytes data, int root) override {
     call("broadcast", [&](Operations& operations) {
       operations.add(data, "MPI_Ibcast", [&](void* at, int bytes, MPI_Request* request) {
-        return MPI_Ibcast(at, bytes, MPI_BYTE, root, world_, request);
+        return MPI_Ibcast(at, bytes, MPI_BYTE, root, comm_, request);
       });
     });
   }
 
   void barrier() override {
     call("barrier", [&](Operations& operations) {
-      operations.add("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(world_, request); });
+      operations.add("MPI_Ibarrier", [&](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
     });
   }
 
@@ -201,7 +201,7 @@ class Mpi final : public Transport {
     call("all_reduce", [&](Operations& operations) {
       operations.add(data, "MPI_Iallreduce", [&](void* at, int bytes, MPI_Request* request) {
         const int count = bytes / static_cast<int>(size_of(type));
-        return MPI_Iallreduce(MPI_IN_PLACE, at, count, type_of(type), MPI_SUM, world_, request);
+        return MPI_Iallreduce(MPI_IN_PLACE, at, count, type_of(type), MPI_SUM, comm_, request);
       });
     });
   }
@@ -210,6 +210,40 @@ class Mpi final : public Transport {
 
  private:
   static constexpr int kTag = 1;
+  static constexpr int kSetupTag = 30011;  // in MPI's world, where the program may have messages of its own
+
+  static std::vector<int> members_of(const EngineSetup& setup) {
+    if (!setup.members.empty()) return setup.members;
+    std::vector<int> all(static_cast<std::size_t>(setup.size));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
+  // A communicator is made by a call that cannot be ended, so not before everybody is there to make it. In each round
+  // everybody has heard, directly or not, of twice as many others.
+  void meet_members(const EngineSetup& setup) {
+    const auto deadline = Deadline::after(setup.timeout);
+    const auto look = [&] {
+      if (setup.check) setup.check();
+      if (deadline.has_passed()) throw Error(ErrorCode::kDeadlineExceeded, "mpi: not all ranks came in time");
+    };
+    static std::byte out{}, in{};  // MPI may still write there when the wait was given up
+    try {
+      for (int step = 1; step < size_; step *= 2) {
+        Operations operations;
+        operations.add(Bytes(&in, 1), "MPI_Irecv", [&](void* at, int bytes, MPI_Request* request) {
+          return MPI_Irecv(at, bytes, MPI_BYTE, members_[before(step)], kSetupTag, MPI_COMM_WORLD, request);
+        });
+        operations.add(Bytes(&out, 1), "MPI_Isend", [&](void* at, int bytes, MPI_Request* request) {
+          return MPI_Isend(at, bytes, MPI_BYTE, members_[after(step)], kSetupTag, MPI_COMM_WORLD, request);
+        });
+        operations.wait("the engine's start", look);
+      }
+    } catch (const Error& e) {
+      process_watch().stop(e);
+      throw;
+    }
+  }
 
   int after(int steps) const { return (rank_ + steps) % size_; }
   int before(int steps) const { return (rank_ - steps + size_) % size_; }
@@ -221,13 +255,13 @@ class Mpi final : public Transport {
 
   void add_receive(Operations& operations, int peer, Bytes bytes) const {
     operations.add(bytes, "MPI_Irecv", [&](void* at, int count, MPI_Request* request) {
-      return MPI_Irecv(at, count, MPI_BYTE, peer, kTag, world_, request);
+      return MPI_Irecv(at, count, MPI_BYTE, peer, kTag, comm_, request);
     });
   }
   void add_send(Operations& operations, int peer, ConstBytes bytes) const {
     const Bytes unchanged(const_cast<std::byte*>(bytes.data()), bytes.size());
     operations.add(unchanged, "MPI_Isend", [&](void* at, int count, MPI_Request* request) {
-      return MPI_Isend(at, count, MPI_BYTE, peer, kTag, world_, request);
+      return MPI_Isend(at, count, MPI_BYTE, peer, kTag, comm_, request);
     });
   }
 
@@ -247,7 +281,8 @@ class Mpi final : public Transport {
   // Const after construction.
   const int rank_;
   const int size_;
-  MPI_Comm world_ = MPI_COMM_NULL;
+  const std::vector<int> members_;  // in MPI's world, by rank
+  MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -20,7 +22,13 @@ class Waiter {
 // What those who wait in an engine must know: whether it is stopped, and which peers are gone. Thread-safe.
 class Watch {
  public:
-  explicit Watch(int size) : losses_(size) {}
+  // `names`: by peer, for messages; those without one are ranks.
+  explicit Watch(int size, std::vector<std::string> names = {}) : names_(std::move(names)), losses_(size) {}
+
+  std::string name_of(int peer) const {
+    const auto place = static_cast<std::size_t>(peer);
+    return place < names_.size() ? names_[place] : "rank " + std::to_string(peer);
+  }
 
   void add(Waiter* waiter) {
     const std::scoped_lock lock(mu_);
@@ -59,6 +67,8 @@ class Watch {
   }
 
  private:
+  const std::vector<std::string> names_;
+
   mutable std::mutex mu_;
   // Guarded by mu_.
   std::optional<Error> stopped_;
