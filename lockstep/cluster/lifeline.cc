@@ -23,7 +23,6 @@ constexpr std::chrono::seconds kTimeToShow(5);         // a ticket, on a connect
 constexpr std::chrono::seconds kTimeToConnect(15);     // a ticket, at all
 constexpr std::chrono::milliseconds kLookAround(100);  // how soon an overdue ticket is seen
 constexpr std::chrono::milliseconds kBeat(250);
-constexpr std::chrono::milliseconds kSilence(3500);  // without an acknowledgement: the other machine is gone
 constexpr std::chrono::milliseconds kAbsence(1000);  // between two looks: this process was stopped
 constexpr std::chrono::seconds kRest(1);             // when there are no more file descriptors
 constexpr const char* kIsSilent = "nothing comes from its machine any more";
@@ -99,7 +98,7 @@ void LifelineServer::beat() {
 }
 
 bool LifelineServer::is_silent(const Connection& connection) const {
-  return connection.member != 0 && awake_for_ > kSilence && connection.socket.silent_for() > kSilence;
+  return connection.member != 0 && awake_for_ > kLostAfter && connection.socket.silent_for() > kLostAfter;
 }
 
 // Whoever waits to be accepted would be reported again and again.
@@ -188,8 +187,8 @@ Lifeline::Lifeline(const Address& server, std::uint64_t ticket, const Deadline& 
                              }
                              const bool is_readable = socket_.wait_readable(soon());
                              if (stop.stop_requested()) return;
-                             const bool is_awake = awake.lasts() > kSilence;
-                             if (!is_readable && is_awake && socket_.silent_for() > kSilence) return on_lost(kIsSilent);
+                             const bool is_awake = awake.lasts() > kLostAfter;
+                             if (!is_readable && is_awake && socket_.silent_for() > kLostAfter) return on_lost(kIsSilent);
                              if (!is_readable) continue;
                              char byte = 0;
                              std::string why;

@@ -16,6 +16,9 @@
 
 namespace lockstep {
 
+// So long without an acknowledgement: the other machine is gone.
+constexpr std::chrono::milliseconds kLostAfter(3500);
+
 // Note [lifelines]
 // Every member keeps one TCP connection to the coordinator, on which both sides send a byte four times a second. When a
 // process dies its system closes the connection at once. When a machine or link is gone nothing is acknowledged any more:

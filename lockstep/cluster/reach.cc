@@ -5,41 +5,49 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
 namespace {
 
+using internal::Socket;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGreeting(500);
 constexpr int kAttempts = 15;               // in the time of silence that is judged
 constexpr std::size_t kFewestAttempts = 8;  // before anybody is
-constexpr int kMostAtOnce = 256;
 
 }  // namespace
-
-Doorstep::Doorstep(const std::string& host)
-    : listener_(internal::Socket::listen({host.find(':') == std::string::npos ? "0.0.0.0" : "::", 0})) {}
-
-void Doorstep::clear() const {
-  for (int visitor = 0; visitor < kMostAtOnce && listener_.accept().is_open();) ++visitor;
-}
 
 Reach::Reach(std::vector<Peer> peers, milliseconds silence) : silence_(silence) {
   for (auto& peer : peers) peers_.push_back({std::move(peer)});
 }
 
-bool Reach::has_answer(const Asked& asked) {
-  return std::ranges::any_of(asked.attempts, [](const internal::Socket& socket) { return socket.is_answered(); });
+void Reach::Asked::forget_attempts() {
+  attempts = 0;
+  open.clear();
 }
 
-void Reach::ask(Asked& asked, Clock::time_point now) const {
-  if (now < asked.next) return;
-  if (asked.attempts.empty()) asked.first = now;
+bool Reach::has_answer(Asked& asked) {
+  bool is_there = false;
+  std::erase_if(asked.open, [&](const Socket& socket) {
+    const auto answer = socket.answer();
+    is_there = is_there || answer == Socket::Answer::kYes;
+    return answer != Socket::Answer::kNotYet;
+  });
+  return is_there;
+}
+
+bool Reach::ask(Asked& asked, Clock::time_point now) const {
+  if (now < asked.next) return false;
   asked.next = now + silence_ / kAttempts;
-  asked.attempts.push_back(internal::Socket::begin_connect(asked.peer.address));
+  auto answer = Socket::Answer::kNotYet;
+  auto socket = Socket::begin_connect(asked.peer.address, answer);
+  if (!socket.is_open()) return false;  // that is no attempt
+  if (asked.attempts++ == 0) asked.first = now;
+  if (answer == Socket::Answer::kNotYet) asked.open.push_back(std::move(socket));
+  return answer == Socket::Answer::kYes;
 }
 
 void Reach::greet() {
@@ -52,8 +60,7 @@ void Reach::greet() {
 void Reach::wait_for_answer(milliseconds longest) const {
   std::vector<pollfd> opened;
   for (const auto& asked : peers_)
-    for (const auto& socket : asked.attempts)
-      if (socket.is_open()) opened.push_back({socket.descriptor(), POLLOUT, 0});
+    for (const auto& socket : asked.open) opened.push_back({socket.descriptor(), POLLOUT, 0});
   ::poll(opened.data(), opened.size(), static_cast<int>(longest.count()));
 }
 
@@ -63,17 +70,15 @@ std::string Reach::look(bool is_wanted) {
   const bool is_beginning = now - begun_ < silence_;
   std::vector<std::string> silent;
   for (auto& asked : peers_) {
-    if (has_answer(asked)) {
-      asked.has_ever_answered = true;
-      asked.attempts.clear();
-      asked.next = now + silence_ / 4;
-    }
     const bool is_asked = is_wanted || (is_beginning && !asked.has_ever_answered);
-    if (was_absent || !is_asked) asked.attempts.clear();
-    if (!is_asked) continue;
-    if (asked.has_ever_answered && asked.attempts.size() >= kFewestAttempts && now - asked.first > silence_)
+    if (has_answer(asked) || (is_asked && ask(asked, now))) {
+      asked.has_ever_answered = true;
+      asked.forget_attempts();
+      asked.next = now + silence_ / 8;
+    }
+    if (was_absent || !is_asked) asked.forget_attempts();
+    if (asked.has_ever_answered && asked.attempts >= kFewestAttempts && now - asked.first > silence_)
       silent.push_back(str(asked.peer.name, " (", asked.peer.address, ")"));
-    ask(asked, now);
   }
   return join(", ", silent);
 }

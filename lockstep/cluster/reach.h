@@ -1,43 +1,30 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/cluster/lifeline.h"
 #include "lockstep/cluster/socket.h"
 
 namespace lockstep {
 
 // Note [reach]
 // The coordinator knows who reaches the coordinator. Where two other machines do not reach each other nobody breaks a
-// connection: data between them is on its way until the deadline. So every machine has a port at which its system answers,
-// and whoever has waited for a while looks whether all others still do. A connection is opened a few times a second, each
-// stays open for the whole time (a line may be slow or lose packets), and one answer is enough. A process that is stopped
-// or busy answers: its system does. A peer that never answered is not judged: a firewall may not know the port.
-
-// The port at which this process's machine answers.
-class Doorstep {
- public:
-  // `host` tells which kind of addresses the others use.
-  explicit Doorstep(const std::string& host);
-
-  int port() const { return listener_.port(); }
-  // Lets go of those who have asked. To be called now and then.
-  void clear() const;
-
- private:
-  const internal::Socket listener_;
-};
+// connection: data between them is on its way until the deadline. So every worker holds a port at which nobody listens, and
+// whoever has waited for a while looks whether the others' systems still say so. It is asked a few times a second, every
+// attempt may take the whole time (a line may be slow or lose packets), and one answer is enough. A process that is stopped
+// or busy needs not do anything: its system answers. A peer that never answered is not judged: a firewall may drop this.
 
 // Looks whether peers answer. Never blocks; not thread-safe.
 class Reach {
  public:
-  static constexpr std::chrono::milliseconds kSilence{3500};
+  // Longer than what the coordinator waits: what it says tells more.
+  static constexpr std::chrono::milliseconds kSilence = kLostAfter + std::chrono::milliseconds(500);
 
   struct Peer {
     std::string name;  // "worker 2"
-    Address address;   // of its doorstep, with a numeric host
+    Address address;   // of the port that it holds, with a numeric host
   };
   explicit Reach(std::vector<Peer> peers, std::chrono::milliseconds silence = kSilence);
 
@@ -53,13 +40,17 @@ class Reach {
   struct Asked {
     Peer peer;
     bool has_ever_answered = false;
-    std::vector<internal::Socket> attempts = {};  // since the last answer
-    Clock::time_point first = {};                 // of those attempts
+    std::size_t attempts = 0;                 // since the last answer
+    std::vector<internal::Socket> open = {};  // those that have no answer yet
+    Clock::time_point first = {};             // of those attempts
     Clock::time_point next = {};
+
+    void forget_attempts();
   };
 
-  void ask(Asked& asked, Clock::time_point now) const;
-  static bool has_answer(const Asked& asked);
+  // Whether there was an answer at once.
+  bool ask(Asked& asked, Clock::time_point now) const;
+  static bool has_answer(Asked& asked);
   // Until one of the connections that are being opened has an answer.
   void wait_for_answer(std::chrono::milliseconds longest) const;
 

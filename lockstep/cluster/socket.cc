@@ -24,10 +24,10 @@
 namespace lockstep::internal {
 namespace {
 
-std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const Address& address, bool is_to_listen) {
+std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const Address& address, int flags) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = is_to_listen ? AI_PASSIVE : 0;
+  hints.ai_flags = flags;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0)
@@ -50,6 +50,8 @@ bool poll_one(int descriptor, short events, const Deadline& deadline) {
     if (ready < 0 && errno != EINTR) return false;
   }
 }
+
+Socket::Answer answer_of(int error) { return error == 0 || error == ECONNREFUSED ? Socket::Answer::kYes : Socket::Answer::kNo; }
 
 // The open sockets, a bit each by their numbers; one with a higher number is closed by exec only. Without a lock, which
 // another thread could hold when the process is forked.
@@ -94,10 +96,11 @@ Socket::~Socket() {
 }
 
 Socket Socket::listen(const Address& address) {
-  const auto found = resolve(address, /*is_to_listen=*/true);
+  const auto found = resolve(address, AI_PASSIVE);
   int error = 0;
   for (const auto* at = found.get(); at != nullptr; at = at->ai_next) {
     Socket socket(open_socket(*at));
+    if (!socket.is_open()) error = errno;
     if (!socket.is_open()) continue;
     set(socket.descriptor_, SOL_SOCKET, SO_REUSEADDR, 1);
     if (::bind(socket.descriptor_, at->ai_addr, at->ai_addrlen) == 0 && ::listen(socket.descriptor_, SOMAXCONN) == 0)
@@ -109,10 +112,11 @@ Socket Socket::listen(const Address& address) {
 }
 
 Socket Socket::connect(const Address& address, const Deadline& deadline) {
-  const auto found = resolve(address, /*is_to_listen=*/false);
+  const auto found = resolve(address, 0);
   int error = 0;
   for (const auto* at = found.get(); at != nullptr; at = at->ai_next) {
     Socket socket(open_socket(*at));
+    if (!socket.is_open()) error = errno;
     if (!socket.is_open()) continue;
     if (::connect(socket.descriptor_, at->ai_addr, at->ai_addrlen) == 0) return socket;
     error = errno;
@@ -126,22 +130,32 @@ Socket Socket::connect(const Address& address, const Deadline& deadline) {
   throw Error(ErrorCode::kUnavailable, str("cannot connect to ", address, " (", errno_text(error), ")"));
 }
 
-Socket Socket::begin_connect(const Address& address) {
-  const auto found = resolve(address, /*is_to_listen=*/false);
+Socket Socket::begin_connect(const Address& address, Answer& answer) {
+  const auto found = resolve(address, AI_NUMERICHOST);
   Socket socket(open_socket(*found));
-  if (!socket.is_open()) return {};
-  const int code = ::connect(socket.descriptor_, found->ai_addr, found->ai_addrlen);
-  return code == 0 || errno == EINPROGRESS || errno == ECONNREFUSED ? std::move(socket) : Socket();
+  if (!socket.is_open()) return socket;
+  const int error = ::connect(socket.descriptor_, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+  answer = error == EINPROGRESS ? Answer::kNotYet : answer_of(error);
+  // Not the fault of the way there: this machine has no port left, or no memory.
+  if (error == EADDRNOTAVAIL || error == EAGAIN || error == ENOBUFS || error == ENOMEM) return {};
+  return socket;
 }
 
-bool Socket::is_answered() const {
-  if (!is_open()) return false;
+Socket::Answer Socket::answer() const {
   pollfd entry = {descriptor_, POLLOUT, 0};
-  if (::poll(&entry, 1, 0) <= 0) return false;
+  if (::poll(&entry, 1, 0) <= 0) return Answer::kNotYet;
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size);
-  return error == 0 || error == ECONNREFUSED;
+  return answer_of(error);
+}
+
+Socket Socket::hold_port(const std::string& host) {
+  const auto found = resolve({host.find(':') == std::string::npos ? "0.0.0.0" : "::", 0}, AI_PASSIVE | AI_NUMERICHOST);
+  Socket socket(open_socket(*found));
+  if (!socket.is_open() || ::bind(socket.descriptor_, found->ai_addr, found->ai_addrlen) != 0)
+    throw Error(ErrorCode::kFailedPrecondition, str("there is no free port (", errno_text(errno), ")"));
+  return socket;
 }
 
 int Socket::port() const {
@@ -153,16 +167,6 @@ int Socket::port() const {
 }
 
 Socket Socket::accept() const { return Socket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); }
-
-void Socket::watch_peer() const {
-  constexpr int kMilliseconds = 4000;
-  set(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);
-  send_at_once();
-}
 
 void Socket::send_at_once() const { set(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1); }
 

@@ -25,10 +25,16 @@ class Socket {
   static Socket listen(const Address& address);
   // Throws kNotFound for a host that does not resolve, kUnavailable, kDeadlineExceeded.
   static Socket connect(const Address& address, const Deadline& deadline);
-  // Begins to connect to a numeric address, and does not wait. Not open: there is no way there now.
-  static Socket begin_connect(const Address& address);
-  // Whether the other machine has said anything, be it that nobody listens there.
-  bool is_answered() const;
+  // What a connection that is being opened has come to. kYes: the other machine has said something, be it that nobody
+  // listens there. kNo: there is no way there.
+  enum class Answer { kNotYet, kYes, kNo };
+  // Begins to connect to a numeric address, and does not wait. Not open: this process cannot open a socket.
+  static Socket begin_connect(const Address& address, Answer& answer);
+  // To be asked until it is not kNotYet, and not again.
+  Answer answer() const;
+
+  // Holds a free port, of the kind of `host`, without listening: this machine's system says so to whoever asks.
+  static Socket hold_port(const std::string& host);
 
   int descriptor() const noexcept { return descriptor_; }
   bool is_open() const noexcept { return descriptor_ >= 0; }
@@ -37,9 +43,6 @@ class Socket {
   // A connection that waits, if there is one.
   Socket accept() const;
 
-  // The system notices within about four seconds when the other machine is gone. It answers for a process that is
-  // stopped: only death and lost links are noticed. On a line that loses packets it may be mistaken after minutes.
-  void watch_peer() const;
   // What is sent goes at once.
   void send_at_once() const;
   // How long nothing has come from the other machine. Its system acknowledges what it gets, also for a process that is

@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-std::uint64_t Calls::begin(std::string text, bool is_numbered) {
+std::uint64_t Calls::begin(std::string text, bool is_numbered, std::chrono::nanoseconds timeout) {
   const std::lock_guard lock(mu_);
   if (std::exchange(is_step_new_, false)) ++step_;
   const auto number = is_numbered ? ++count_ : ++unnumbered_;
-  open_[number] = {number, step_, std::move(text), std::chrono::system_clock::now(), std::chrono::steady_clock::now()};
+  open_[number] = {number, step_, std::move(text), std::chrono::system_clock::now(), std::chrono::steady_clock::now(), timeout};
   return number;
 }
 

@@ -18,6 +18,7 @@ struct Call {
   std::string text;          // "all_reduce of 2 tensors, float32 [64, 10] first"
   std::chrono::system_clock::time_point begun = {};
   std::chrono::steady_clock::time_point since = {};  // the same, by a clock that nobody sets
+  std::chrono::nanoseconds timeout = {};             // of its own; 0: as long as all calls
   std::optional<double> seconds = std::nullopt;      // it took; nothing: it has not ended
   std::string error = "";
 };
@@ -32,8 +33,8 @@ class Calls {
   class [[nodiscard]] Scope {
    public:
     // Not numbered: a wait that other workers may not have.
-    Scope(Calls& calls, std::string text, bool is_numbered = true)
-        : calls_(calls), number_(calls.begin(std::move(text), is_numbered)) {}
+    Scope(Calls& calls, std::string text, bool is_numbered = true, std::chrono::nanoseconds timeout = {})
+        : calls_(calls), number_(calls.begin(std::move(text), is_numbered, timeout)) {}
     ~Scope() { calls_.end(number_, error_); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -61,7 +62,7 @@ class Calls {
   std::string flight_record(const std::string& task, std::chrono::nanoseconds clock_offset = {}) const;
 
  private:
-  std::uint64_t begin(std::string text, bool is_numbered);
+  std::uint64_t begin(std::string text, bool is_numbered, std::chrono::nanoseconds timeout);
   void end(std::uint64_t number, const std::string& error);
 
   // Guarded by mu_.

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <fstream>
-#include <map>
 #include <numeric>
 #include <sstream>
 
@@ -23,6 +22,7 @@
 #include "lockstep/cluster/reach.h"
 #include "lockstep/cluster/roles.h"
 #include "lockstep/collective/engine_plugin.h"
+#include "lockstep/collective/job_facts.h"
 #include "lockstep/collective/rendezvous.h"
 #include "lockstep/collective/shared_block.h"
 #include "lockstep/collective/watchdog.h"
@@ -52,52 +52,9 @@ std::vector<Task> workers_of(const ClusterSpec& spec) {
   return tasks;
 }
 
-// What workers tell each other before there is an engine.
-struct Facts {
-  std::string machine;
-  std::string host;    // where the others reach it
-  std::string wishes;  // what must be the same on all
-  std::string gpus;    // device_fact
-  int doorstep = 0;    // the port
-  int replicas = 1;
-  std::uint64_t seed = 0;
-  bool has_mpi = false;  // the engine is here, and a launcher of MPI has started the job's workers in this order
-
-  std::string to_text() const {
-    return str(machine, "\n", host, "\n", wishes, "\n", gpus, "\n", doorstep, "\n", replicas, "\n", seed, "\n", has_mpi);
-  }
-  static Facts from_text(const std::string& text) {
-    std::array<std::string, 8> lines;
-    std::istringstream in(text);
-    for (auto& line : lines) std::getline(in, line);
-    return {lines[0],       lines[1], lines[2], lines[3], std::stoi(lines[4]), std::stoi(lines[5]), std::stoull(lines[6]),
-            lines[7] == "1"};
-  }
-};
-
 std::string wishes_of(const JobOptions& options) {
   return str("engine ", options.engine, ", GPU tensors ", name_of(options.device_engine),
              options.is_deterministic ? ", deterministic" : ", not deterministic");
-}
-
-std::vector<int> number_machines(const std::vector<Facts>& facts, bool is_shared) {
-  std::map<std::string, int> seen;
-  std::vector<int> machines;
-  for (std::size_t worker = 0; worker < facts.size(); ++worker) {
-    const auto key = is_shared ? facts[worker].machine : str(worker);
-    machines.push_back(seen.emplace(key, static_cast<int>(seen.size())).first->second);
-  }
-  return machines;
-}
-
-// Open MPI, and Slurm with its process management interface, tell a process its rank, and mostly how many there are.
-bool is_started_by_mpi(int rank, std::size_t size) {
-  const Environment environment;
-  const auto is = [&](const char* name, const std::string& value) { return environment.get(name).value_or(value) == value; };
-  const std::array ranks{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-  const bool has_rank = std::ranges::any_of(ranks, [&](const char* name) { return environment.get(name).has_value(); });
-  return has_rank && std::ranges::all_of(ranks, [&](const char* name) { return is(name, str(rank)); }) &&
-         is("OMPI_COMM_WORLD_SIZE", str(size)) && is("PMI_SIZE", str(size));
 }
 
 // From rank 0. Before there is a watch over the engine's calls.
@@ -142,9 +99,9 @@ struct Job::State {
   const int rank;
   Address coordinator;
   std::shared_ptr<Transport> mpi;  // when it was needed to find the coordinator
-  std::vector<Facts> facts;
+  std::vector<JobFacts> facts;
   std::string engine_choice;
-  std::unique_ptr<Doorstep> doorstep;
+  internal::Socket held_port;  // see Note [reach]
 
   // Guarded by mu.
   std::mutex mu;
@@ -208,12 +165,12 @@ void Job::State::connect() {
 }
 
 void Job::State::exchange_facts(const WorkerFacts& mine) {
-  Facts here;
+  JobFacts here;
   here.machine = machine_key();
   here.host = address_towards(coordinator);
   here.wishes = wishes_of(options);
-  doorstep = std::make_unique<Doorstep>(here.host);
-  here.doorstep = doorstep->port();
+  held_port = internal::Socket::hold_port(here.host);
+  here.held_port = held_port.port();
   here.gpus = device_fact(options.device_engine, mine.gpus);
   here.replicas = mine.replicas;
   here.seed = mine.seed;
@@ -221,7 +178,7 @@ void Job::State::exchange_facts(const WorkerFacts& mine) {
   client->put(str("facts/", rank), here.to_text());
   client->barrier("the start of the job", options.join_timeout);
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
-    facts.push_back(Facts::from_text(client->get(str("facts/", worker), options.join_timeout)));
+    facts.push_back(JobFacts::from_text(client->get(str("facts/", worker), options.join_timeout)));
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
     if (facts[worker].wishes != facts[0].wishes)
       throw Error(ErrorCode::kInvalidArgument, str(tasks[0], " was given '", facts[0].wishes, "' and ", tasks[worker], " '",
@@ -236,7 +193,7 @@ void Job::State::exchange_facts(const WorkerFacts& mine) {
 std::string Job::State::choose_network(int machines) const {
   if (machines == 1) return "";
   if (options.engine != "auto" && options.engine != "shm") return options.engine;
-  return std::ranges::all_of(facts, &Facts::has_mpi) ? "mpi" : "gloo";
+  return std::ranges::all_of(facts, &JobFacts::has_mpi) ? "mpi" : "gloo";
 }
 
 // `members`: which workers take part, by rank; each may speak for its whole machine.
@@ -281,6 +238,8 @@ void Job::State::make_group(const WorkerFacts& mine) {
   };
   std::shared_ptr<Transport> network;
   if (!engine.empty() && place == 0) network = make_network("network");
+  // Nobody's MPI starts before everybody's does.
+  if (engine == "mpi" && place != 0 && mpi == nullptr) mpi = make_engine(engine, setup("alone", 0, {rank}));
   engine_choice =
       str(shm ? str("shm between the ", neighbours.size(), " workers of this machine") : str(""),
           shm && !engine.empty() ? ", " : "",
@@ -327,10 +286,14 @@ void Job::State::connect_device(WorkerGroup& group, const std::string& engine, i
 }
 
 void Job::State::throw_if_failed() {
-  const std::lock_guard lock(mu);
-  if (early_failure) throw *early_failure;
-  if (workers == nullptr) return;
-  if (const auto failure = workers->failure()) throw *failure;
+  std::shared_ptr<WorkerGroup> group;
+  {
+    const std::lock_guard lock(mu);
+    if (early_failure) throw *early_failure;
+    group = workers;
+  }
+  if (group == nullptr) return;
+  if (const auto failure = group->failure()) throw *failure;
 }
 
 // An engine that cannot be made because a worker died says that a connection failed. The coordinator knows more, and is
@@ -381,7 +344,7 @@ std::vector<Reach::Peer> Job::State::other_leaders() const {
   for (int machine = 0; machine < layout.machine_count(); ++machine) {
     const int leader = layout.workers_of(machine)[0];
     const auto& theirs = facts[static_cast<std::size_t>(leader)];
-    if (leader != rank) peers.push_back({str(tasks[static_cast<std::size_t>(leader)]), {theirs.host, theirs.doorstep}});
+    if (leader != rank) peers.push_back({str(tasks[static_cast<std::size_t>(leader)]), {theirs.host, theirs.held_port}});
   }
   return peers;
 }
@@ -398,10 +361,7 @@ void Job::State::start_watch() {
   watch.fail = [this](const Error& why) { workers->abort(why); };
   reach = std::make_unique<Reach>(other_leaders());
   reach->greet();
-  watch.reach = [this](bool is_wanted) {
-    doorstep->clear();
-    return reach->look(is_wanted);
-  };
+  watch.reach = [this](bool is_wanted) { return reach->look(is_wanted); };
   watchdog = std::make_unique<Watchdog>(workers->calls(), std::move(watch));
 }
 

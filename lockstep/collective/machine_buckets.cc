@@ -102,12 +102,12 @@ void MachineBuckets::carry(const std::stop_token& stop) {
         control_->arrived.advance();
       }
   } catch (const Error& error) {
-    if (carrying_.value() % 2 == 1) carrying_.advance();
     if (error.code() != ErrorCode::kCancelled)
       workers_.abort_by_engine(Error(error.code(), str(setup_.name, ": ", error.message())));
   } catch (const std::exception& error) {
     workers_.abort(Error(ErrorCode::kInternal, str(setup_.name, ": ", error.what())));
   }
+  if (carrying_.value() % 2 == 1) carrying_.advance();
   control_->arrived.advance();
 }
 

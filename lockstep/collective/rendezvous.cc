@@ -17,6 +17,7 @@ Rendezvous::TimeoutScope::TimeoutScope(std::chrono::nanoseconds timeout) noexcep
   if (timeout.count() > 0) t_timeout = timeout;
 }
 Rendezvous::TimeoutScope::~TimeoutScope() { t_timeout = previous_; }
+std::chrono::nanoseconds Rendezvous::TimeoutScope::current() noexcept { return t_timeout; }
 
 Rendezvous::Rendezvous(int size, std::string who)
     : size_(size),

@@ -51,13 +51,17 @@ class Rendezvous {
 
   void set_timeout(std::chrono::nanoseconds timeout) noexcept { timeout_.store(timeout.count()); }
 
-  // While it lives, the calling thread waits at most this long at any rendezvous; 0: as long as that one says.
+  // While it lives, the calling thread waits at most this long at any rendezvous, and in any call to other workers; 0: as
+  // long as those say.
   class TimeoutScope {
    public:
     explicit TimeoutScope(std::chrono::nanoseconds timeout) noexcept;
     ~TimeoutScope();
     TimeoutScope(const TimeoutScope&) = delete;
     TimeoutScope& operator=(const TimeoutScope&) = delete;
+
+    // The calling thread's; 0: none.
+    static std::chrono::nanoseconds current() noexcept;
 
    private:
     std::chrono::nanoseconds previous_;

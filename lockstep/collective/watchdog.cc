@@ -11,12 +11,12 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds kTick(100);
-constexpr double kAskEvery = 0.4;  // seconds, while a call waits
-constexpr double kPatience = 0.5;  // seconds in a call before other machines are asked whether they answer
-constexpr double kQuiet = 2;       // seconds without a heartbeat: a worker is stopped, or cut off
-constexpr double kSilent = 1.2;    // seconds that a question costs when nobody answers
-constexpr double kFresh = 5;       // seconds for which it is believed that nobody answers
-constexpr double kOnItsWay = 10;   // seconds after its end for which what a worker has sent may still come
+constexpr double kAskEvery = 0.4;   // seconds, while a call waits
+constexpr double kPatience = 0.25;  // seconds in a call before other machines are asked whether they answer
+constexpr double kQuiet = 2;        // seconds without a heartbeat: a worker is stopped, or cut off
+constexpr double kSilent = 1.2;     // seconds that a question costs when nobody answers
+constexpr double kFresh = 5;        // seconds for which it is believed that nobody answers
+constexpr double kOnItsWay = 10;    // seconds after its end for which what a worker has sent may still come
 
 double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 std::string rounded(double value) {
@@ -88,8 +88,9 @@ void Watchdog::look_at(const Call& call, double waited) {
   }
   auto& warned = warned_at_[call.number];
   const double warns_at = std::max(seconds(setup_.stall_warning), 2 * warned);
-  const double due_in = std::min(warns_at, seconds(setup_.timeout)) - waited;
-  const bool is_late = waited >= seconds(setup_.timeout);
+  const double timeout = seconds(call.timeout.count() > 0 ? call.timeout : setup_.timeout);
+  const double due_in = std::min(warns_at, timeout) - waited;
+  const bool is_late = waited >= timeout;
   const bool is_stalled = waited >= warns_at;
   // A coordinator that is stopped costs a second at each question: what is due does not wait for it.
   const bool is_silent = !silence_.empty() && waited - asked_at_ < kFresh;
@@ -125,6 +126,8 @@ std::string Watchdog::describe(const Call& call, double waited, std::string& lef
   std::vector<std::string> arrived;
   std::vector<std::string> missing;
   std::vector<std::string> silent;
+  // Whoever is furthest behind is named first: the others may wait for it.
+  std::ranges::stable_sort(view.members, {}, [](const Member& member) { return member.activity.calls; });
   for (const auto& member : view.members) {
     const auto task = str(member.introduction.task);
     if (std::ranges::count(setup_.workers, task) == 0) continue;
@@ -141,6 +144,7 @@ std::string Watchdog::describe(const Call& call, double waited, std::string& lef
     if (has_ended && left.empty()) left = task;
     missing.push_back(account_of(member, age));
   }
+  std::ranges::sort(arrived);
   if (missing.empty() && !silent.empty())
     return str(head, "; all have arrived, and then stopped or were cut off: ", join("; ", silent));
   return str(head, "; arrived: ", join(", ", arrived), "; missing: ",

@@ -109,6 +109,27 @@ TEST(Watchdog, FailsTheJobAtTheTimeout) {
   EXPECT_THAT(scene.failure(), AllOf(HasSubstr("kDeadlineExceeded"), HasSubstr("missing: worker 1")));
 }
 
+TEST(Watchdog, ACallMayHaveATimeoutOfItsOwn) {
+  Scene scene;
+  Waiting waiting;
+  waiting.scope.reset();
+  waiting.scope.emplace(waiting.calls, "all_reduce of a tensor", /*is_numbered=*/true, milliseconds(300));
+  const Watchdog dog(waiting.calls, scene.setup());
+  EXPECT_THAT(scene.failure(), HasSubstr("kDeadlineExceeded"));
+}
+
+TEST(Watchdog, WhoeverIsFurthestBehindIsNamedFirst) {
+  Scene scene;
+  scene.view.members.push_back(scene.view.members[1]);
+  scene.view.members[2].introduction.task.index = 2;
+  scene.view.members[2].activity.calls = 7;
+  auto setup = scene.setup();
+  setup.workers.push_back("worker 2");
+  Waiting waiting;
+  const Watchdog dog(waiting.calls, std::move(setup));
+  EXPECT_THAT(scene.warning(), ::testing::ContainsRegex("arrived: worker 0; missing: worker 2 on .*; worker 1 on "));
+}
+
 TEST(Watchdog, AWorkerThatHasEndedWillNotCome) {
   Scene scene;
   scene.view.members[1].has_left = true;

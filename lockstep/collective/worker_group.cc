@@ -10,6 +10,7 @@
 #include "lockstep/base/mix.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/packed_tensors.h"
+#include "lockstep/collective/rendezvous.h"
 
 namespace lockstep {
 namespace {
@@ -94,15 +95,15 @@ WorkerGroup::~WorkerGroup() = default;
 void WorkerGroup::call(const std::string& text, const std::function<void()>& body) {
   const std::lock_guard alone(calling_);
   throw_if_failed();
-  Calls::Scope scope(calls_, text);
+  Calls::Scope scope(calls_, text, /*is_numbered=*/true, Rendezvous::TimeoutScope::current());
   try {
     body();
   } catch (const Error& error) {
     const bool is_shared = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kFailedPrecondition;
-    if (is_shared) note_shared_failure(error);
-    else abort_by_engine(error);
+    if (!is_shared) abort_by_engine(error);
     scope.fail(is_shared ? error.message() : failure().value_or(error).message());
     throw_if_failed();  // the first reason, not what it did to this call
+    if (is_shared) throw SharedFailure(error, shared_failures_.fetch_add(1) + 1);
     throw;
   } catch (const std::exception& error) {  // LibTorch's, no memory: the others are in the middle of the call
     abort(Error(ErrorCode::kInternal, lockstep::str(text, ": ", error.what())));
@@ -348,7 +349,8 @@ std::shared_ptr<Transport> WorkerGroup::connect(const std::string& name,
     try {
       channel = make();
     } catch (const Error& error) {
-      throw Error(ErrorCode::kUnavailable, error.message());
+      const bool looks_shared = error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kFailedPrecondition;
+      throw looks_shared ? Error(ErrorCode::kInternal, error.message()) : error;
     }
   });
   return channel;
@@ -386,17 +388,6 @@ void WorkerGroup::throw_if_failed() const {
 std::optional<Error> WorkerGroup::failure() const {
   const std::lock_guard lock(mu_);
   return failure_;
-}
-
-void WorkerGroup::note_shared_failure(const Error& error) {
-  const std::lock_guard lock(mu_);
-  shared_failure_ = error.message();
-  shared_failures_.fetch_add(1);
-}
-
-bool WorkerGroup::is_shared_failure(const Error& error) const {
-  const std::lock_guard lock(mu_);
-  return !shared_failure_.empty() && std::string_view(error.what()).find(shared_failure_) != std::string_view::npos;
 }
 
 void WorkerGroup::on_abort(std::function<void(const Error&)> hook) {

@@ -19,6 +19,17 @@
 
 namespace lockstep {
 
+// What all workers threw together: see WorkerGroup. Nobody needs to be told.
+class SharedFailure : public Error {
+ public:
+  SharedFailure(const Error& error, std::uint64_t number) : Error(error), number_(number) {}
+  // Counted from 1 in its group.
+  std::uint64_t number() const noexcept { return number_; }
+
+ private:
+  std::uint64_t number_;
+};
+
 // The workers of a job as one participant each: what a process does with the others on behalf of all its replicas.
 //
 // All workers make the same calls in the same order; before anything moves they compare what they are about to do. Where
@@ -70,10 +81,8 @@ class WorkerGroup {
   // One more such engine. All workers call it.
   std::shared_ptr<Transport> new_device_channel();
 
-  // How often all workers failed together, in a call that did not fit: what was thrown then is known to all.
+  // How often all workers failed together, in a call that did not fit. Then a SharedFailure was thrown.
   std::uint64_t shared_failures() const noexcept { return shared_failures_.load(); }
-  // Whether this is what the last of those threw, or tells of it.
-  bool is_shared_failure(const Error& error) const;
 
   // Ends all calls, and those that come later, with `why`: the first reason that is given. From any thread.
   void abort(const Error& why) noexcept;
@@ -103,7 +112,6 @@ class WorkerGroup {
   void sum_on_levels(Pack& pack);
   void sum_everywhere(Pack& pack, std::span<const std::string> messages, std::size_t offset);
   void throw_if_failed() const;
-  void note_shared_failure(const Error& error);
   // Calls `make`, whose errors end the job: the others do not have them.
   std::shared_ptr<Transport> connect(const std::string& name, const std::function<std::shared_ptr<Transport>()>& make);
 
@@ -137,7 +145,6 @@ class WorkerGroup {
   mutable std::mutex mu_;
   std::condition_variable failed_;
   std::optional<Error> failure_;
-  std::string shared_failure_;  // the last one's message
   std::vector<std::weak_ptr<Transport>> device_channels_;
 
   // Held while the hook runs, so that whoever takes it back waits for its end. Never with mu_.

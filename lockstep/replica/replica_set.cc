@@ -310,8 +310,10 @@ void ReplicaSet::State::give_turn_back() noexcept {
 void ReplicaSet::State::tell_workers(const FirstError& errors, std::uint64_t shared_failures_before) {
   try {
     std::rethrow_exception(errors.first());
+  } catch (const SharedFailure& error) {
+    if (error.number() > shared_failures_before) return;
+    options.workers->abort(Error(error.code(), error.message()));
   } catch (const Error& error) {
-    if (options.workers->shared_failures() != shared_failures_before && options.workers->is_shared_failure(error)) return;
     options.workers->abort(Error(error.code(), error.message()));
   } catch (const std::exception& error) {
     options.workers->abort(Error(ErrorCode::kAborted, error.what()));

@@ -47,11 +47,12 @@ def machine_vanishes(at):
 # The coordinator reaches both, and so do all others.
 @fault("link_between_two_of_three", needs=network.need_filters, at_once=3)
 def link_between_two_of_three(at):
+    how = at.draw("how", ["drop", "reject"])
     switch = network.Switch(at, 3)
     job = Job(at, places=[(machine, machine.address) for machine in switch.machines])
     job.start_and_begin(words("misbehave", work=2, timeout=20, join=20))
     since = at.wait_a_moment(0.6)
-    network.cut_between(*switch.machines[1:])
+    network.cut_between(*switch.machines[1:], how)
     for task in job.tasks:
         report = expect_report(at, task, "kUnavailable", since, AFTER_LOSS)
         expect_words(task, report.message, [r"worker ([12]) \(10\.77\.\S+\) cannot be reached from worker (?!\1)[12]"])

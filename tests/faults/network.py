@@ -114,9 +114,10 @@ def vanish(machine):
     machine.filter(("input", "iifname eth drop"), ("output", "oifname eth drop"))
 
 
-def cut_between(machine, other):
-    """The two do not hear each other any more; everybody else hears both."""
-    machine.filter(("input", f"ip saddr {other.address} drop"), ("output", f"ip daddr {other.address} drop"))
+def cut_between(machine, other, how):
+    """The two do not hear each other any more; everybody else hears both. `how`: "drop", or "reject": routers tell."""
+    verdict = "drop" if how == "drop" else "reject with icmp type host-unreachable"
+    machine.filter(("input", f"ip saddr {other.address} {verdict}"), ("output", f"ip daddr {other.address} {verdict}"))
 
 
 def lose(machine, percent):

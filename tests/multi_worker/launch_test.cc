@@ -81,17 +81,21 @@ TEST(Launch, ByMpirunOverMpi) {
 }
 
 // Four workers that MPI has started, of which two cannot share memory with anybody: a machine of two and two of one.
-// A leader of each speaks to the others, over MPI.
+// A leader of each speaks to the others, over MPI, whoever tells them where worker 0 is.
 TEST(Launch, ByMpirunOnMachinesOfSeveralWorkers) {
-  auto command = worker({{"LOCKSTEP_LOG", "info"}});
-  command.words.insert(command.words.begin(),
-                       {LOCKSTEP_MPIRUN, "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "tcp,self", "-n", "4", "sh",
-                        "-c", "[ $OMPI_COMM_WORLD_RANK -lt 2 ] && exec \"$@\"; exec unshare --pid --fork \"$@\"", "sh"});
   const auto alone = run_process("one process", worker({}, {"replicas=4"}), kLimit);
-  const auto ending = run_process("mpirun", command, kLimit);
-  EXPECT_THAT(ending.log, HasSubstr("shm between the 2 workers of this machine, mpi between 3 machines")) << ending;
   const auto weights = alone.after("weights").value_or("none");
-  EXPECT_EQ(weights_of({ending}), (std::multiset<std::string>{weights, weights, weights, weights}));
+  const auto port = str(free_ports(1)[0]);
+  for (const std::string torchrun : {std::string(), str("export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=4 MASTER_ADDR=127.0.0.1",
+                                                        " MASTER_PORT=", port, "; ")}) {
+    auto command = worker({{"LOCKSTEP_LOG", "info"}});
+    const auto place = torchrun + R"([ $OMPI_COMM_WORLD_RANK -lt 2 ] && exec "$@"; exec unshare --pid --fork "$@")";
+    command.words.insert(command.words.begin(), {LOCKSTEP_MPIRUN, "--allow-run-as-root", "--oversubscribe", "--mca", "btl",
+                                                 "tcp,self", "-n", "4", "sh", "-c", place, "sh"});
+    const auto ending = run_process("mpirun", command, kLimit);
+    EXPECT_THAT(ending.log, HasSubstr("shm between the 2 workers of this machine, mpi between 3 machines")) << ending;
+    EXPECT_EQ(weights_of({ending}), (std::multiset<std::string>{weights, weights, weights, weights}));
+  }
 }
 
 // Whoever waits for the coordinator's address gets the reason instead.

@@ -36,7 +36,7 @@ class Agent {
       for (const auto& message : link_.work()) take(message);
       node_.work(wants_output());
       printer_.work();
-      if (farewell_) return farewell();
+      if (farewell_) return farewell(signals);
       if (!link_.broken().empty() && !end_began_) {
         if (own_ != nullptr) say(printer_, str("the launcher of node 0 is lost: ", link_.broken(), "; ends all tasks here"));
         begin_end(SIGTERM);
@@ -132,7 +132,7 @@ class Agent {
     if (!end_began_) end_began_ = Clock::now();
   }
 
-  int farewell() {
+  int farewell(const Signals& signals) {
     constexpr int kLooks = 10;
     node_.clear();
     link_.send({MessageKind::kBye, pack(Farewell())});
@@ -140,7 +140,7 @@ class Agent {
       poll(nullptr, 0, 100);
       link_.work(/*reads=*/false);
     }
-    printer_.finish();
+    printer_.finish(signals.descriptor());
     if (own_ != nullptr && !farewell_->reason.empty()) say(printer_, farewell_->reason);
     return farewell_->exit_code;
   }

@@ -44,7 +44,7 @@ Outcome Attempt::run() {
       send(SIGKILL);
     }
   }
-  job_.printer.finish();
+  job_.printer.finish(job_.signals.descriptor());
   return was_interrupted_ ? Outcome::kInterrupted : failed_ ? Outcome::kFailed : Outcome::kGood;
 }
 

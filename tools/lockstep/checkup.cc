@@ -132,9 +132,11 @@ void Checkup::open_probe() {
     probe_ = std::make_unique<ProbeServer>(Address{coordinator_.host, 0});
     add({.check = "port", .who = me(), .found = str("listens on ", coordinator_)});
   } else {
-    const auto address = own_.value_or(Address{address_towards(coordinator_), 0});
-    probe_ = std::make_unique<ProbeServer>(address);
-    add({.check = "port", .who = me(), .found = str("listens on ", Address{address.host, probe_->port()})});
+    if (own_) internal::Socket::listen(*own_);  // throws, where somebody else has it
+    // A job's engines take free ports: those are what must be reached.
+    const auto host = own_ ? own_->host : address_towards(coordinator_);
+    probe_ = std::make_unique<ProbeServer>(Address{host, 0});
+    add({.check = "port", .who = me(), .found = str("listens on ", Address{host, probe_->port()})});
   }
 }
 

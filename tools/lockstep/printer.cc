@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -14,18 +15,22 @@
 namespace lockstep::tool {
 
 void Printer::work() {
-  while (write_some(0)) continue;
+  while (write_some()) continue;
 }
 
-void Printer::finish() {
+void Printer::finish(int stop) {
   constexpr int kForever = -1;
-  while (!is_empty()) write_some(kForever);
+  while (write_some() || !is_empty()) {
+    std::array<pollfd, 2> watched = {pollfd{STDOUT_FILENO, POLLOUT, 0}, pollfd{stop, POLLIN, 0}};
+    poll(watched.data(), watched.size(), kForever);
+    if (watched[1].revents != 0) written_ = waiting_.size();
+  }
 }
 
-bool Printer::write_some(int milliseconds) {
+bool Printer::write_some() {
   if (is_empty()) return false;
   pollfd entry = {STDOUT_FILENO, POLLOUT, 0};
-  if (poll(&entry, 1, milliseconds) <= 0) return false;
+  if (poll(&entry, 1, 0) <= 0) return false;
   // A pipe that is ready takes this much without blocking.
   const auto count =
       write(STDOUT_FILENO, waiting_.data() + written_, std::min<std::size_t>(waiting_.size() - written_, PIPE_BUF));

@@ -21,14 +21,15 @@ class Printer {
   // True while there is so much to write that nobody should bring more.
   bool is_full() const noexcept { return waiting_.size() - written_ >= kMostWaiting; }
   bool is_empty() const noexcept { return waiting_.size() == written_; }
-  // Writes all, however long the reader takes: at the end there is nothing else to do.
-  void finish();
+  // Writes all, however long the reader takes: at the end there is nothing else to do. What is left when `stop`, a file
+  // descriptor, becomes readable is dropped.
+  void finish(int stop = -1);
 
  private:
   static constexpr std::size_t kMostWaiting = 1 << 20;
 
   // False when nothing more can be written now.
-  bool write_some(int milliseconds);
+  bool write_some();
 
   std::string waiting_;
   std::size_t written_ = 0;  // of waiting_

@@ -70,7 +70,7 @@ void answer(const Socket& socket, const Request& request, const Deadline& deadli
 void answer_all(const Socket& socket, std::uint64_t token) {
   constexpr std::chrono::seconds kLongest(10);
   std::uint64_t shown = 0;
-  socket.watch_peer();
+  socket.send_at_once();
   receive_all(socket, &shown, sizeof shown, Deadline::after(kTimeToAsk));
   while (shown == token) {
     Request request = {};
@@ -113,7 +113,7 @@ void ProbeServer::serve(const std::stop_token& stop) const {
 
 Probe::Probe(const Address& address, std::uint64_t token, const Deadline& deadline)
     : deadline_(deadline), socket_(Socket::connect(address, deadline)) {
-  socket_.watch_peer();
+  socket_.send_at_once();
   socket_.send(&token, sizeof token, deadline_);
 }
 

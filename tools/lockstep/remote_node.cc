@@ -31,6 +31,7 @@ RemoteNode::~RemoteNode() {
 
 void RemoteNode::prepare(std::size_t ports) {
   ports_.reset();
+  asked_ports_ = ports;
   has_ended_.clear();
   transport_->link().send({MessageKind::kPrepare, pack_numbers({static_cast<int>(ports)})});
 }
@@ -63,7 +64,7 @@ void RemoteNode::work(bool wants_output) {
 void RemoteNode::take(const Message& message) {
   switch (message.kind) {
     case MessageKind::kHello: return take_hello(unpack_hello(message.body));
-    case MessageKind::kReady: ports_ = unpack_numbers(message.body); return;
+    case MessageKind::kReady: return take_ports(unpack_numbers(message.body));
     case MessageKind::kRefused: throw Error(ErrorCode::kNotFound, str(name_, ": ", message.body));
     case MessageKind::kEnded: return end_task(unpack_report(message.body));
     case MessageKind::kOutput: {
@@ -73,6 +74,13 @@ void RemoteNode::take(const Message& message) {
     }
     default: throw Error(ErrorCode::kDataLoss, "it sent a message that only a launcher sends");
   }
+}
+
+void RemoteNode::take_ports(std::vector<int> ports) {
+  const auto is_port = [](int port) { return port > 0 && port < 65536; };
+  if (ports.size() != asked_ports_ || !std::ranges::all_of(ports, is_port))
+    throw Error(ErrorCode::kDataLoss, str("it was asked for ", asked_ports_, " ports and sent something else"));
+  ports_ = std::move(ports);
 }
 
 void RemoteNode::take_hello(const Hello& hello) {

@@ -42,12 +42,14 @@ class RemoteNode : public Node {
  private:
   void take(const Message& message);
   void take_hello(const Hello& hello);
+  void take_ports(std::vector<int> ports);
   void end_task(const Report& report);
   void lose(const std::string& why);
 
   const std::string name_;
   const std::unique_ptr<Transport> transport_;
   std::optional<Hello> hello_;
+  std::size_t asked_ports_ = 0;
   std::optional<std::vector<int>> ports_;
   Events events_;
   std::vector<bool> has_ended_;  // by task; empty: none has been started

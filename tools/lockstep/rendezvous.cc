@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -22,13 +23,14 @@ using internal::Socket;
 constexpr int kLookAround = 100;                 // milliseconds
 constexpr std::chrono::seconds kTimeToGreet(5);  // for one that has connected
 constexpr std::chrono::seconds kSayAfter(5);     // how long a wait may take before it is told for whom
+constexpr std::chrono::seconds kRest(1);         // when no connection can be accepted
 constexpr std::size_t kMostStrangers = 64;       // connections that have not said who they are
 
 class SocketTransport : public Transport {
  public:
   SocketTransport(Socket socket, Link::Greeting greeting, std::chrono::nanoseconds lost_after)
       : socket_(std::move(socket)), link_(socket_.descriptor(), socket_.descriptor(), greeting, lost_after) {
-    socket_.watch_peer();
+    socket_.send_at_once();
   }
 
   Link& link() override { return link_; }
@@ -98,7 +100,7 @@ class Meeting {
 
   void wait_for_news(const Signals& signals) const {
     std::vector<pollfd> watched = {{signals.descriptor(), POLLIN, 0}};
-    if (strangers_.size() < kMostStrangers) watched.push_back({listener_.descriptor(), POLLIN, 0});
+    if (strangers_.size() < kMostStrangers && rests_until_.has_passed()) watched.push_back({listener_.descriptor(), POLLIN, 0});
     for (const auto& stranger : strangers_) stranger.transport->link().watch(watched);
     poll(watched.data(), watched.size(), kLookAround);
   }
@@ -106,6 +108,8 @@ class Meeting {
   void accept_new() {
     while (strangers_.size() < kMostStrangers) {
       auto socket = listener_.accept();
+      // Out of file descriptors, whoever waits to be accepted would be reported again and again.
+      if (!socket.is_open() && (errno == EMFILE || errno == ENFILE)) rests_until_ = Deadline::after(kRest);
       if (!socket.is_open()) return;
       strangers_.push_back(
           {std::make_unique<SocketTransport>(std::move(socket), Link::Greeting::kExpected, options_.lost_after),
@@ -163,6 +167,7 @@ class Meeting {
   Printer& printer_;
   const Socket listener_;
   std::vector<Stranger> strangers_;
+  Deadline rests_until_ = Deadline::after(std::chrono::nanoseconds(0));
   std::map<std::int64_t, Guest> guests_;
 };
 

@@ -108,7 +108,7 @@ class Context final : public gloo::transport::Context {
 
   // Gloo asks for a pair, while it makes a mesh, to connect it.
   std::unique_ptr<gloo::transport::Pair>& getPair(int peer) override {
-    connecting_.store(peer, std::memory_order_relaxed);
+    connecting_.store(peer, std::memory_order_release);
     return context_->getPair(peer);
   }
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override {
@@ -121,7 +121,7 @@ class Context final : public gloo::transport::Context {
 
   // Ends the wait for the pair that is being connected. From another thread.
   void stop_connecting() {
-    const int peer = connecting_.load(std::memory_order_relaxed);
+    const int peer = connecting_.load(std::memory_order_acquire);
     if (peer >= 0) context_->getPair(peer)->close();
   }
 

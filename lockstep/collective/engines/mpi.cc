@@ -1,8 +1,11 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/collective/engine_plugin.h"
 #include "lockstep/collective/engines/watch.h"
 
@@ -146,14 +150,20 @@ class Mpi final : public Transport {
     process_watch().throw_if_stopped();
     start_mpi();
     require_place(members_[static_cast<std::size_t>(rank_)], setup.members.empty() ? size_ : setup.workers);
-    meet_members(setup);
-    MPI_Group all = MPI_GROUP_NULL;
-    MPI_Group mine = MPI_GROUP_NULL;
-    throw_if_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
-    throw_if_mpi(MPI_Group_incl(all, size_, members_.data(), &mine), "MPI_Group_incl");
-    throw_if_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, mine, kSetupTag, &comm_), "MPI_Comm_create_group");
-    MPI_Group_free(&mine);
-    MPI_Group_free(&all);
+    const auto deadline = Deadline::after(setup.timeout);
+    const auto look = [&] {
+      if (setup.check) setup.check();
+      if (deadline.has_passed()) throw Error(ErrorCode::kDeadlineExceeded, "mpi: not all ranks came in time");
+    };
+    try {
+      const MPI_Comm base = members_communicator(look);
+      Operations operations;
+      operations.add("MPI_Comm_idup", [&](MPI_Request* request) { return MPI_Comm_idup(base, &comm_, request); });
+      operations.wait("MPI_Comm_idup", look);
+    } catch (const Error& e) {
+      process_watch().stop(e);  // MPI still writes comm_, when it is let on
+      throw;
+    }
     throw_if_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
 
@@ -219,29 +229,60 @@ class Mpi final : public Transport {
     return all;
   }
 
-  // A communicator is made by a call that cannot be ended, so not before everybody is there to make it. In each round
-  // everybody has heard, directly or not, of twice as many others.
-  void meet_members(const EngineSetup& setup) {
-    const auto deadline = Deadline::after(setup.timeout);
-    const auto look = [&] {
-      if (setup.check) setup.check();
-      if (deadline.has_passed()) throw Error(ErrorCode::kDeadlineExceeded, "mpi: not all ranks came in time");
+  // Of which every engine of these members has a copy. Made once.
+  MPI_Comm members_communicator(const std::function<void()>& look) {
+    static std::mutex mu;
+    static auto& made = *new std::map<std::vector<int>, MPI_Comm>;
+    const std::scoped_lock lock(mu);
+    if (const auto found = made.find(members_); found != made.end()) return found->second;
+    meet_members(look);
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group mine = MPI_GROUP_NULL;
+    throw_if_mpi(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+    throw_if_mpi(MPI_Group_incl(all, size_, members_.data(), &mine), "MPI_Group_incl");
+    const auto comm = create_communicator(mine, look);
+    MPI_Group_free(&mine);
+    MPI_Group_free(&all);
+    return made[members_] = comm;
+  }
+
+  // MPI has no way to end this call. It is left to itself, with its thread, when somebody does not come any more.
+  static MPI_Comm create_communicator(MPI_Group members, const std::function<void()>& look) {
+    struct Call {
+      MPI_Comm comm = MPI_COMM_NULL;
+      int code = MPI_SUCCESS;
+      std::atomic<bool> is_done{false};
+      std::jthread thread = {};
     };
-    static std::byte out{}, in{};  // MPI may still write there when the wait was given up
+    auto call = std::make_unique<Call>();
+    call->thread = start_thread("lockstep:mpi", [members, call = call.get()](const std::stop_token&) {
+      call->code = MPI_Comm_create_group(MPI_COMM_WORLD, members, kSetupTag, &call->comm);
+      call->is_done.store(true, std::memory_order_release);
+    });
+    Backoff backoff(std::chrono::milliseconds(1));
     try {
-      for (int step = 1; step < size_; step *= 2) {
-        Operations operations;
-        operations.add(Bytes(&in, 1), "MPI_Irecv", [&](void* at, int bytes, MPI_Request* request) {
-          return MPI_Irecv(at, bytes, MPI_BYTE, members_[before(step)], kSetupTag, MPI_COMM_WORLD, request);
-        });
-        operations.add(Bytes(&out, 1), "MPI_Isend", [&](void* at, int bytes, MPI_Request* request) {
-          return MPI_Isend(at, bytes, MPI_BYTE, members_[after(step)], kSetupTag, MPI_COMM_WORLD, request);
-        });
-        operations.wait("the engine's start", look);
-      }
-    } catch (const Error& e) {
-      process_watch().stop(e);
+      for (; !call->is_done.load(std::memory_order_acquire); backoff.pause()) look();
+    } catch (const Error&) {
+      [[maybe_unused]] const Call* const left = call.release();
       throw;
+    }
+    throw_if_mpi(call->code, "MPI_Comm_create_group");
+    return call->comm;
+  }
+
+  // Nobody makes the communicator before everybody is there to make it. In each round everybody has heard, directly or
+  // not, of twice as many others.
+  void meet_members(const std::function<void()>& look) {
+    static std::byte out{}, in{};  // MPI may still write there when the wait was given up
+    for (int step = 1; step < size_; step *= 2) {
+      Operations operations;
+      operations.add(Bytes(&in, 1), "MPI_Irecv", [&](void* at, int bytes, MPI_Request* request) {
+        return MPI_Irecv(at, bytes, MPI_BYTE, members_[before(step)], kSetupTag, MPI_COMM_WORLD, request);
+      });
+      operations.add(Bytes(&out, 1), "MPI_Isend", [&](void* at, int bytes, MPI_Request* request) {
+        return MPI_Isend(at, bytes, MPI_BYTE, members_[after(step)], kSetupTag, MPI_COMM_WORLD, request);
+      });
+      operations.wait("the engine's start", look);
     }
   }
 
