@@ -43,7 +43,8 @@ int open_socket(const addrinfo& at) {
 bool poll_one(int descriptor, short events, const Deadline& deadline) {
   while (true) {
     pollfd entry = {descriptor, events, 0};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()).count();
+    // Rounded up: a wait of nothing, again and again, would be the end of every wait.
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
     const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000)));
     if (ready > 0) return true;
     if (ready == 0 && deadline.has_passed()) return false;

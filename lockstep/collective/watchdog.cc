@@ -54,7 +54,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::watch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    ending_.wait(0, Deadline::after(kTick));
+    ending_.doze(0, kTick);
     try {
       setup_.tell({static_cast<std::int64_t>(calls_.step()), calls_.describe(), calls_.count()});
       const auto under_way = calls_.under_way();
