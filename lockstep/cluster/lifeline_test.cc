@@ -42,6 +42,14 @@ struct Told {
 
 Address at(const LifelineServer& server) { return {"127.0.0.1", server.port()}; }
 
+// A member's connection without its thread, for processes that are forked.
+internal::Socket connect_with(const Address& server, std::uint64_t ticket) {
+  auto socket = internal::Socket::connect(server, Deadline::after(5s));
+  const auto greeting = internal::LifelineBytes::show(ticket);
+  socket.send(greeting.data(), greeting.size(), Deadline::after(5s));
+  return socket;
+}
+
 void ignore(const std::string&) {}
 void ignore_end() {}
 
@@ -62,9 +70,7 @@ TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(30);
-    auto socket = internal::Socket::connect(at(server), Deadline::after(5s));
-    const auto greeting = internal::LifelineBytes::show(ticket);
-    socket.send(greeting.data(), greeting.size(), Deadline::after(5s));
+    const auto line = connect_with(at(server), ticket);
     if (write(ready[1], "r", 1) != 1) _exit(1);
     pause();
     _exit(0);
@@ -90,7 +96,7 @@ TEST(Lifeline, AForkedChildDoesNotHideTheDeathOfItsParent) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(30);
-    const Lifeline line(at(server), ticket, Deadline::after(5s), ignore, ignore_end);
+    const auto line = connect_with(at(server), ticket);
     const auto grandchild = fork();
     if (grandchild == 0) {
       alarm(30);

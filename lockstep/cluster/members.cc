@@ -158,6 +158,12 @@ std::string Members::who_is_missing(const std::set<Task>& arrived) const {
                             shortened(seconds_since(member.last_heard)), " ago)"));
     }
   }
+  constexpr std::size_t kNamed = 12;
+  if (missing.size() > kNamed) {
+    const auto more = missing.size() - kNamed;
+    missing.resize(kNamed);
+    missing.push_back(str("and ", more, " more"));
+  }
   return lockstep::join(", ", missing);
 }
 

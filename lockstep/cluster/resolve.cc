@@ -1,5 +1,6 @@
 #include "lockstep/cluster/resolve.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -8,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/json.h"
 #include "lockstep/cluster/ranked_cluster_resolver.h"
+#include "lockstep/cluster/roles.h"
 #include "lockstep/cluster/slurm_cluster_resolver.h"
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
 
@@ -47,6 +49,27 @@ constexpr std::array<Source, 6> kSources = {{
     {"Kubernetes", "LOCKSTEP_K8S_SERVICE", from_environment<KubernetesClusterResolver>},
 }};
 
+// How many train together, as a source says; 1: it describes no cluster.
+std::int64_t size_of(const ClusterSpec& spec) {
+  return spec.empty() ? 1 : std::max<std::int64_t>(1, task_count(spec, "chief") + task_count(spec, "worker"));
+}
+
+// Whoever started this program as one of several must not find it training alone because something else says so.
+void require_nobody_else(const Resolver& chosen, const Source* next, const Environment& variables) {
+  if (size_of(chosen->cluster_spec()) > 1 || chosen->task_type().value_or("") == "evaluator") return;
+  if (chosen->cluster_spec().empty() && chosen->task_id().value_or(0) > 0)
+    throw Error(ErrorCode::kInvalidArgument, str(chosen->source(), " says that this is task ", *chosen->task_id(),
+                                                 " and describes no cluster; give it one, or unset it"));
+  for (; next != kSources.end(); ++next) {
+    if (!variables.get(next->variable)) continue;
+    const auto other = next->resolve(variables);
+    if (const auto size = size_of(other->cluster_spec()); size > 1)
+      throw Error(ErrorCode::kFailedPrecondition,
+                  str(chosen->source(), " says that this program runs alone, and ", other->source(), " that it is one of ",
+                      size, "; unset what is not meant, or give the strategy a resolver"));
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const ClusterResolver> resolve_cluster(const Environment& variables) {
@@ -56,6 +79,7 @@ std::shared_ptr<const ClusterResolver> resolve_cluster(const Environment& variab
     if (!variables.get(source.variable)) continue;
     auto resolver = source.resolve(variables);
     const auto spec = resolver->cluster_spec();
+    require_nobody_else(resolver, &source + 1, variables);
     log_info(str("cluster: looked at ", join(", ", looked_at), "; ", resolver->source(), " says ",
                  spec.empty() ? str("no cluster")
                               : str(spec, ", and that this is ", resolver->task_type().value_or("no task"), " ",

@@ -250,5 +250,24 @@ TEST(Resolve, AnUnfinishedDescriptionIsAnErrorNotALonelyProgram) {
       ThrowsCode(ErrorCode::kInvalidArgument, "TF_CONFIG"));
 }
 
+TEST(ResolveCluster, OneOfSeveralDoesNotRunAloneBecauseSomethingElseSaysSo) {
+  const auto code_with = [](const std::map<std::string, std::string>& variables) {
+    return testing::code_of([&] { resolve_cluster(Environment::of(variables)); });
+  };
+  const std::map<std::string, std::string> mpirun = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  const auto with = [&](std::map<std::string, std::string> more) {
+    more.insert(mpirun.begin(), mpirun.end());
+    return more;
+  };
+  EXPECT_EQ(code_with(with({{"TF_CONFIG", "{}"}})), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_with(with({{"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})"}})),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_with(with({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}})),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_with({{"TF_CONFIG", R"({"task": {"type": "worker", "index": 3}})"}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_with(mpirun), std::nullopt);
+  EXPECT_EQ(code_with({{"TF_CONFIG", "{}"}}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -31,7 +31,7 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const Address& address, i
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0)
-    throw Error(ErrorCode::kNotFound, str("the host of ", address, " does not resolve (", gai_strerror(error),
+    throw Error(ErrorCode::kNotFound, str("the host '", address.host, "' does not resolve (", gai_strerror(error),
                                           "); check the name, or write its IP address"));
   return {found, freeaddrinfo};
 }
@@ -109,7 +109,9 @@ Socket Socket::listen(const Address& address) {
     error = errno;
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              str("cannot listen on ", address, " (", errno_text(error), "); is another process using the port?"));
+              error == EADDRNOTAVAIL
+                  ? str("cannot listen on ", address.host, ", which is no address of this machine; is this the right task?")
+                  : str("cannot listen on ", address, " (", errno_text(error), "); is another process using the port?"));
 }
 
 Socket Socket::connect(const Address& address, const Deadline& deadline) {

@@ -101,10 +101,14 @@ void BucketExchange::forget_given(std::size_t replica) {
     if (is_given_[bucket]) buffers_[bucket][at(replica)].reset();
 }
 
-void BucketExchange::reset() {
+std::uint64_t BucketExchange::last_step() const {
   std::uint64_t step = 0;
   for (std::size_t r = 0; r < count_; ++r) step = std::max(step, progress_[r].step);
-  ++step;
+  return step;
+}
+
+void BucketExchange::reset(std::uint64_t last) {
+  const auto step = std::max(last, last_step()) + 1;
   for (std::size_t r = 0; r < count_; ++r) {
     progress_[r].step = step;
     progress_[r].next = 0;

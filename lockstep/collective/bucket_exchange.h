@@ -64,8 +64,10 @@ class BucketExchange {
   // The replica's next step begins. After the second meeting.
   void begin_step(std::size_t replica);
 
-  // After a failed step, while no replica runs, in any process: everybody begins a new step.
-  void reset();
+  // After a failed step, while no replica runs, in any process: everybody begins a new step, after `last` of all processes.
+  void reset(std::uint64_t last = 0);
+  // The step that was begun last, of this process's replicas.
+  std::uint64_t last_step() const;
 
  private:
   struct alignas(64) Progress {

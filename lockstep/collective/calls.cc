@@ -37,6 +37,11 @@ std::uint64_t Calls::step() const {
   return step_;
 }
 
+void Calls::catch_up(std::uint64_t step) {
+  const std::lock_guard lock(mu_);
+  step_ = std::max(step_, step);
+}
+
 std::uint64_t Calls::count() const {
   const std::lock_guard lock(mu_);
   return count_;

@@ -50,6 +50,8 @@ class Calls {
   // The next call belongs to a new step.
   void begin_step();
   std::uint64_t step() const;
+  // Counts on from `step`, where that is later: the workers have found that they count differently.
+  void catch_up(std::uint64_t step);
   // How many numbered calls have begun.
   std::uint64_t count() const;
 

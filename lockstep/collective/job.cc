@@ -128,6 +128,9 @@ void Job::State::find_coordinator() {
   const auto text = spec.task_address(tasks[0].type, tasks[0].index);
   if (!text.empty()) {
     coordinator = Address::parse(text, str(tasks[0]));
+    if (coordinator.port == 0)
+      throw Error(ErrorCode::kInvalidArgument,
+                  str(tasks[0], "'s address is ", text, "; the others cannot know which port it takes: give it one"));
     if (rank == 0) server = std::make_unique<CoordinationServer>(coordinator, spec, tasks, coordination);
     return;
   }
@@ -305,7 +308,7 @@ void Job::State::rethrow_with_reason(const Error& error) {
       has_failed.wait_for(lock, kVerdict, [&] { return early_failure.has_value(); });
     if (early_failure) throw *early_failure;
   }
-  client->fail(error.code(), error.message());
+  client->fail(error.code(), str(me(), ": ", error.message()));
   throw error;
 }
 

@@ -125,13 +125,16 @@ std::vector<std::string> WorkerGroup::compare(const std::string& text, const std
   if (std::ranges::all_of(heads, [&](const std::string& one) { return one == heads[0]; })) return all;
   std::vector<std::string> views;
   bool is_other_call = false;
+  std::uint64_t last_step = 0;
   for (int worker = 0; worker < layout().size(); ++worker) {
     const auto& one = heads[static_cast<std::size_t>(worker)];
     const auto space = one.find(' ');
     views.push_back(
         lockstep::str(layout().name_of(worker), " at '", one.substr(space + 1), "' of step ", one.substr(0, space)));
     is_other_call = is_other_call || kind_of(one) != kind_of(heads[0]);
+    last_step = std::max<std::uint64_t>(last_step, std::stoull(one));
   }
+  calls_.catch_up(last_step);
   throw Error(
       is_other_call ? ErrorCode::kFailedPrecondition : ErrorCode::kInvalidArgument,
       lockstep::str(is_other_call ? "the workers are at different collectives: " : "the workers' values do not fit together: ",

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/train/gradient_state.h"
 #include "lockstep/variable/gradient_hooks.h"
@@ -30,8 +31,8 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
     for (std::size_t i = 0; i < slots.size(); ++i) watch(replica, i);
   }
   if (model->replicas() != nullptr)
-    observer =
-        model->replicas()->observe_runs({.before = [this] { forget_losses(); }, .failed = [this] { after_failed_run(); }});
+    observer = model->replicas()->observe_runs(
+        {.before = [this] { forget_losses(), recover(); }, .failed = [this] { after_failed_run(); }});
 }
 
 void GradientReducer::State::watch(std::size_t replica, std::size_t index) {
@@ -103,8 +104,8 @@ void GradientReducer::State::begin_step(Replica& mine) {
   }
 }
 
-void GradientReducer::State::reset() {
-  if (exchange) exchange->reset();
+void GradientReducer::State::reset(std::uint64_t last_step) {
+  if (exchange) exchange->reset(last_step);
   for (auto& replica : replicas) begin_step(replica);
 }
 
@@ -115,7 +116,8 @@ void GradientReducer::State::forget_losses() {
 void GradientReducer::State::after_failed_run() {
   for (auto& replica : replicas)
     replica.has_lost = std::ranges::any_of(replica.slots, [](const Slot& slot) { return slot.has_gradient; });
-  reset_together();
+  if (workers() != nullptr && !workers()->failure()) has_failed_run = true;
+  else reset();
   const auto [fewest, most] = std::ranges::minmax(replicas | std::views::transform(&Replica::steps));
   if (fewest == most) return;
   log(LogLevel::kError, str("a replica failed between synchronize() and step() of ", model->name(),

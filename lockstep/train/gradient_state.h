@@ -111,8 +111,8 @@ struct GradientReducer::State {
   std::pair<std::size_t, std::size_t> replicas_here() const;
   std::vector<std::string> unused() const;
   void begin_step(Replica& mine);
-  void reset();
-  void reset_together();  // with the other workers, after a run() that failed on all of them
+  void reset(std::uint64_t last_step = 0);
+  void recover();  // before a run(): see Note [after a call that did not fit]
   void after_failed_run();
   void forget_losses();
 
@@ -129,6 +129,8 @@ struct GradientReducer::State {
   std::vector<bool> was_reached_somewhere;  // with other workers: by parameter, in any step; empty: no step yet
   bool has_come_twice = false;              // a gradient in the first step, on any worker
   bool has_reported_unused = false;
+  bool has_failed_run = false;      // with other workers: since the last recovery
+  std::uint64_t failures_seen = 0;  // with other workers: of those that all had
 
   // [r] used only by replica r (kinds, and sparse gradients: see above).
   std::vector<Replica> replicas;

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -181,20 +183,36 @@ GradientReducer::State::Buffers GradientReducer::State::device_buffers(const std
   return made;
 }
 
-void GradientReducer::State::reset_together() {
+// Note [after a call that did not fit]
+// A call that did not fit fails on all workers, but one may have been in the middle of a step, and another before or after
+// its own; so what happens next must not depend on where a worker was. At the beginning of the next run() all workers
+// compare whether anybody has a step that was begun, and then drop it together. The buckets of several machines, or of
+// several workers' GPUs, are on their way meanwhile and cannot be dropped: there the job ends.
+void GradientReducer::State::recover() {
   WorkerGroup* const others = workers();
-  if (others == nullptr || others->failure()) return reset();
+  if (others == nullptr || others->failure() || others->shared_failures() == failures_seen) return;
+  failures_seen = others->shared_failures();
+  const auto has_begun = [](const Replica& replica) {
+    return std::ranges::any_of(replica.slots, [](const Slot& slot) { return slot.has_gradient; });
+  };
+  const bool is_begun = std::exchange(has_failed_run, false) || std::ranges::any_of(replicas, has_begun);
+  const auto mine = str(is_begun, " ", exchange ? exchange->last_step() : 0);
+  bool is_dropped = false;
+  std::uint64_t last_step = 0;
+  for (const auto& theirs : others->exchange(str("going on with ", model->name(), " after a failed call").c_str(), mine)) {
+    is_dropped = is_dropped || theirs[0] == '1';
+    last_step = std::max<std::uint64_t>(last_step, std::stoull(theirs.substr(2)));
+  }
+  if (!is_dropped) return;
   if (others->layout().machine_count() > 1 || is_on_gpus()) {
     others->abort(
         Error(ErrorCode::kAborted,
               str("a step of ", model->name(),
                   " failed on all workers; with several machines, or GPUs of several workers, the job cannot go on")));
-    return reset();
+    throw *others->failure();
   }
-  // Nobody publishes any more when all are here, and nobody begins before all have been set back.
-  others->barrier("dropping the gradients of a failed step");
-  reset();
-  others->barrier("the gradients of a failed step are dropped");
+  reset(last_step);
+  others->barrier(str("the gradients of ", model->name(), " are dropped").c_str());  // nobody begins before
 }
 
 }  // namespace lockstep

@@ -157,6 +157,25 @@ TEST(PeerFailure, BetweenTwoReductionsIsAnErrorOfTheOthers) {
   expect_named_loss(run_cases("failure", {1, 1, 1}, {"kind=reduce", "engine=gloo"}));
 }
 
+// Wherever each of them was: the step that did not fit is dropped by all, and made anew.
+TEST(Workers, GoOnAfterACallThatDidNotFit) {
+  for (const std::string replicas : {"replicas=1", "replicas=2"}) {
+    std::string right;
+    for (const std::string kind : {"none", "skip_step", "extra_reduce", "skip_reduce"}) {
+      SCOPED_TRACE(kind + " " + replicas);
+      Cluster cluster(2);
+      cluster.start_all({"go_on", "kind=" + kind, replicas, "timeout=15", "join=30"});
+      for (const auto& ending : cluster.join(40s)) {
+        EXPECT_EQ(ending.exit_code, 0) << ending;
+        EXPECT_EQ(ending.after("failures"), kind == "none" ? "0" : "1") << ending;
+        if (kind != "none") EXPECT_EQ(ending.after("failure"), "kFailedPrecondition") << ending;
+        if (right.empty()) right = ending.after("weights").value_or("none");
+        EXPECT_EQ(ending.after("weights"), right) << ending;
+      }
+    }
+  }
+}
+
 TEST(PeerFailure, StartedAgainAllReadTheSameValue) {
   const auto job = run_process(
       "lockstep run",

@@ -31,6 +31,7 @@ void collectives(const Parameters& parameters);  // every kind of collective; pr
 void errors(const Parameters& parameters);       // calls that do not fit together; prints the codes
 void cases(const Parameters& parameters);        // numbered ones of CASES.md; prints what came
 void misbehave(const Parameters& parameters);    // one worker does what it should not
+void go_on(const Parameters& parameters);        // a call that does not fit in a training loop; prints the weights' digest
 void tensors(const Parameters& parameters);      // collectives on the replicas' device against those on the CPU; times
 
 }  // namespace lockstep::testing

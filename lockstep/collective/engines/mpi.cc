@@ -43,9 +43,14 @@ Watch& process_watch() {
   return watch;
 }
 
+std::atomic<int> g_engines{0};
+
+// Not when the process ends in the middle of a job: MPI would wait for the others, who wait for this one, and nobody would
+// notice its end.
 void finalize_mpi() {
   int is_over = 0;
-  if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped()) MPI_Finalize();
+  if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped() && g_engines.load() == 0)
+    MPI_Finalize();
 }
 
 // Starts MPI unless the program did.
@@ -165,9 +170,11 @@ class Mpi final : public Transport {
       throw;
     }
     throw_if_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    g_engines.fetch_add(1);
   }
 
   ~Mpi() override {
+    g_engines.fetch_sub(1);
     int is_over = 0;
     if (MPI_Finalized(&is_over) == MPI_SUCCESS && is_over == 0 && !process_watch().is_stopped()) MPI_Comm_free(&comm_);
   }
