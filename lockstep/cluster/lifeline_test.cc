@@ -50,6 +50,33 @@ internal::Socket connect_with(const Address& server, std::uint64_t ticket) {
   return socket;
 }
 
+// Another process that is a member. It does `first` and waits to be killed; `said` gets what `first` returned.
+pid_t fork_member(const LifelineServer& server, std::uint64_t ticket, pid_t (*first)(), pid_t& said) {
+  int ready[2];
+  if (pipe(ready) != 0) return -1;
+  const auto child = fork();
+  if (child == 0) {
+    alarm(30);
+    const auto line = connect_with(at(server), ticket);
+    const auto result = first();
+    if (write(ready[1], &result, sizeof result) != sizeof result) _exit(1);
+    pause();
+    _exit(0);
+  }
+  close(ready[1]);
+  const bool is_ready = read(ready[0], &said, sizeof said) == static_cast<ssize_t>(sizeof said);
+  close(ready[0]);
+  return is_ready ? child : -1;
+}
+
+pid_t fork_idler() {
+  const auto child = fork();
+  if (child != 0) return child;
+  alarm(30);
+  pause();
+  _exit(0);
+}
+
 void ignore(const std::string&) {}
 void ignore_end() {}
 
@@ -64,20 +91,9 @@ TEST(Lifeline, AKilledProcessIsNoticedAtOnce) {
   Told told;
   LifelineServer server("127.0.0.1", told.events());
   const auto ticket = server.admit(3);
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  const auto child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(30);
-    const auto line = connect_with(at(server), ticket);
-    if (write(ready[1], "r", 1) != 1) _exit(1);
-    pause();
-    _exit(0);
-  }
-  char byte = 0;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  for (const int descriptor : ready) close(descriptor);
+  pid_t said = 0;
+  const auto child = fork_member(server, ticket, getpid, said);
+  ASSERT_GT(child, 0);
   EXPECT_EQ(told.wait(300ms), "nothing");
   kill(child, SIGSTOP);
   EXPECT_EQ(told.wait(300ms), "nothing") << "a stopped process is late, not dead";
@@ -90,26 +106,9 @@ TEST(Lifeline, AForkedChildDoesNotHideTheDeathOfItsParent) {
   Told told;
   LifelineServer server("127.0.0.1", told.events());
   const auto ticket = server.admit(3);
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  const auto child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(30);
-    const auto line = connect_with(at(server), ticket);
-    const auto grandchild = fork();
-    if (grandchild == 0) {
-      alarm(30);
-      pause();
-      _exit(0);
-    }
-    if (write(ready[1], &grandchild, sizeof grandchild) != sizeof grandchild) _exit(1);
-    pause();
-    _exit(0);
-  }
   pid_t grandchild = 0;
-  ASSERT_EQ(read(ready[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
-  for (const int descriptor : ready) close(descriptor);
+  const auto child = fork_member(server, ticket, fork_idler, grandchild);
+  ASSERT_GT(child, 0);
   EXPECT_EQ(told.wait(300ms), "nothing");
   kill(child, SIGKILL);
   EXPECT_THAT(told.wait(2s), ::testing::HasSubstr("lost 3"));

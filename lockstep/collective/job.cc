@@ -34,7 +34,6 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr seconds kLook(1);
-constexpr seconds kVerdict(2);
 
 CoordinationOptions coordination_of(const JobOptions& options) {
   CoordinationOptions result;
@@ -234,9 +233,7 @@ void Job::State::make_group(const WorkerFacts& mine) {
   if (neighbours.size() > 1)
     shm = std::make_shared<ShmTransport>(setup(str("machine", machine), static_cast<int>(place), neighbours));
   const auto engine = choose_network(layout.machine_count());
-  std::vector<int> leaders;
-  for (int other = 0; other < layout.machine_count(); ++other) leaders.push_back(layout.workers_of(other)[0]);
-  const auto make_network = [this, engine, machine, leaders](const std::string& name) {
+  const auto make_network = [this, engine, machine, leaders = layout.leaders()](const std::string& name) {
     return std::shared_ptr<Transport>(make_engine(engine, setup(name, machine, leaders)));
   };
   std::shared_ptr<Transport> network;
@@ -305,7 +302,7 @@ void Job::State::rethrow_with_reason(const Error& error) {
   {
     std::unique_lock lock(mu);
     if (error.code() == ErrorCode::kUnavailable && workers == nullptr)
-      has_failed.wait_for(lock, kVerdict, [&] { return early_failure.has_value(); });
+      has_failed.wait_for(lock, WorkerGroup::kVerdict, [&] { return early_failure.has_value(); });
     if (early_failure) throw *early_failure;
   }
   client->fail(error.code(), str(me(), ": ", error.message()));
@@ -341,11 +338,10 @@ void Job::State::write_flight_record() const noexcept {
 
 // Those with whom this worker speaks over the network: none, where it does not.
 std::vector<Reach::Peer> Job::State::other_leaders() const {
-  const auto& layout = workers->layout();
+  const auto leaders = workers->layout().leaders();
   std::vector<Reach::Peer> peers;
-  if (layout.workers_of(layout.machine())[0] != rank) return peers;
-  for (int machine = 0; machine < layout.machine_count(); ++machine) {
-    const int leader = layout.workers_of(machine)[0];
+  if (std::ranges::find(leaders, rank) == leaders.end()) return peers;
+  for (const int leader : leaders) {
     const auto& theirs = facts[static_cast<std::size_t>(leader)];
     if (leader != rank) peers.push_back({str(tasks[static_cast<std::size_t>(leader)]), {theirs.host, theirs.held_port}});
   }

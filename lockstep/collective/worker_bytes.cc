@@ -51,6 +51,12 @@ std::vector<int> WorkerLayout::workers_of(int machine) const {
   return workers;
 }
 
+std::vector<int> WorkerLayout::leaders() const {
+  std::vector<int> leaders;
+  for (int machine = 0; machine < machine_count(); ++machine) leaders.push_back(workers_of(machine)[0]);
+  return leaders;
+}
+
 std::string WorkerLayout::name_of(int worker) const {
   const auto index = static_cast<std::size_t>(worker);
   return index < names.size() ? names[index] : str("worker ", worker);

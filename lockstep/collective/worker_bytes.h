@@ -24,6 +24,8 @@ struct WorkerLayout {
   int machine_count() const;
   // The workers of a machine, in order; the first leads it.
   std::vector<int> workers_of(int machine) const;
+  // By machine.
+  std::vector<int> leaders() const;
   std::string name_of(int worker) const;
 };
 

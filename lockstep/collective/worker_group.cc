@@ -17,9 +17,6 @@ namespace {
 
 // Sums up to this size travel with the comparison itself.
 constexpr std::size_t kSmallSum = 3000;
-// How long the coordinator may take to say why an engine's connection broke: a death is known in milliseconds, that a worker
-// has left in half a second.
-constexpr std::chrono::seconds kVerdict(2);
 
 std::string describe(const at::Tensor& tensor) { return lockstep::str(tensor.scalar_type(), " ", tensor.sizes()); }
 

@@ -37,6 +37,10 @@ class SharedFailure : public Error {
 // side's view, and the group stays usable. Every other error is for good: the job has failed.
 class WorkerGroup {
  public:
+  // How long the coordinator may take to say why an engine's connection broke: a death is known in milliseconds, that a
+  // worker has left in half a second.
+  static constexpr std::chrono::seconds kVerdict{2};
+
   explicit WorkerGroup(std::unique_ptr<WorkerBytes> bytes, bool is_deterministic = true);
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;

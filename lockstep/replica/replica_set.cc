@@ -310,10 +310,9 @@ void ReplicaSet::State::give_turn_back() noexcept {
 void ReplicaSet::State::tell_workers(const FirstError& errors, std::uint64_t shared_failures_before) {
   try {
     std::rethrow_exception(errors.first());
-  } catch (const SharedFailure& error) {
-    if (error.number() > shared_failures_before) return;
-    options.workers->abort(Error(error.code(), error.message()));
   } catch (const Error& error) {
+    const auto* shared = dynamic_cast<const SharedFailure*>(&error);
+    if (shared != nullptr && shared->number() > shared_failures_before) return;
     options.workers->abort(Error(error.code(), error.message()));
   } catch (const std::exception& error) {
     options.workers->abort(Error(ErrorCode::kAborted, error.what()));
