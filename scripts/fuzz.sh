@@ -14,7 +14,7 @@ proto=lockstep/cluster/coordination
     --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" "$proto.proto"
 
 # What the targets read with. No test is among them, and nothing that starts a thread or a process is called.
-sources=(lockstep/base/{environment,error,log}.cc
+sources=(lockstep/base/{environment,error,forks,log}.cc
          lockstep/cluster/{address,cluster_spec,hostlist,host_address,json,roles,socket,tf_config_cluster_resolver,cluster_resolver}.cc
          lockstep/cluster/{clock_offset,members,lifeline_bytes,rpc,coordination_service}.cc
          lockstep/device/no_devices.cc
