@@ -26,6 +26,8 @@ using std::chrono::nanoseconds;
 
 constexpr milliseconds kHeartbeat(500);
 constexpr milliseconds kRetry(100);
+constexpr milliseconds kOneTry(5000);             // to connect; with TLS that is four times back and forth
+constexpr std::size_t kLongestReason = 64 << 10;  // everybody gets it
 constexpr std::chrono::seconds kSayAfter(5);      // how long a start may take before the log says for whom it waits
 constexpr std::chrono::seconds kShortCall(10);    // for a call that waits for nobody
 constexpr std::chrono::seconds kLastWord(1);      // a coordinator that does not answer must not keep who fails
@@ -37,7 +39,7 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& address, const TlsFil
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(internal::kMostMessageBytes);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kRetry.count()));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kRetry.count()));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kOneTry.count()));  // so is it named, and is no pause
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(str(address), internal::channel_credentials(tls), arguments);
@@ -60,8 +62,9 @@ std::string why_not_reached(const std::shared_ptr<grpc::Channel>& channel, const
   const auto status = rpc::Coordination::NewStub(channel)->List(&context, rpc::Nothing(), &answer);
   return str(status.error_message(),
              is_port_open(address)
-                 ? "). The port is open: with TLS, all tasks need a certificate of one authority that names their host "
-                   "(LOCKSTEP_TLS_CA, LOCKSTEP_TLS_CERTIFICATE, LOCKSTEP_TLS_KEY), and without it none has one"
+                 ? "). The port is open: another program may listen there; and with TLS all tasks need a certificate of one "
+                   "authority that names their host (LOCKSTEP_TLS_CA, LOCKSTEP_TLS_CERTIFICATE, LOCKSTEP_TLS_KEY), without it "
+                   "none"
                  : "); is it started, and is the port open?");
 }
 
@@ -123,11 +126,9 @@ struct CoordinationClient::State {
 
 CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, const Task& of, const CoordinationOptions& options,
                                  std::function<void(const Failure&)> callback)
-    : task(of),
-      leader{spec.has_job("chief") ? "chief" : "worker", 0},
-      coordinator(at),
-      on_failure(std::move(callback)),
-      channel(open_channel(at, options.tls)) {
+    : task(of), leader{spec.has_job("chief") ? "chief" : "worker", 0}, coordinator(at), on_failure(std::move(callback)) {
+  internal::require_usable(options.tls);
+  channel = open_channel(at, options.tls);
   rpc::Introduction introduction;
   internal::to_message({task, options.secret, spec.to_json(), build_name(), own_host_name(), getpid()}, introduction);
   const auto admission = join(introduction, Deadline::after(options.join_timeout));
@@ -311,7 +312,7 @@ void CoordinationClient::fail(ErrorCode code, const std::string& message) {
   rpc::Report report;
   report.set_member(state_->member);
   report.set_code(internal::code_of(code));
-  report.set_message(message);
+  report.set_message(message.substr(0, kLongestReason));
   rpc::Nothing nothing;
   // Who cannot be told hears it from the lifeline.
   state_->call(kLastWord, [&](grpc::ClientContext& context) { return state_->stub->Fail(&context, report, &nothing); });

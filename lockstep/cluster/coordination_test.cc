@@ -63,6 +63,69 @@ TEST_F(Coordination, ValuesAndBarriersReachAllTasks) {
   });
 }
 
+// A port from which everything reaches another one late.
+class SlowPort {
+ public:
+  SlowPort(int to, std::chrono::milliseconds delay) : to_(to), delay_(delay) {}
+  int port() const { return listener_.port(); }
+
+ private:
+  void serve(const std::stop_token& stop) {
+    while (!stop.stop_requested() && !listener_.wait_readable(Deadline::after(50ms))) continue;
+    const auto near = listener_.accept();
+    if (!near.is_open()) return;
+    const auto far = internal::Socket::connect(local(to_), Deadline::after(5s));
+    const std::jthread back([&](const std::stop_token& end) { pass_on(far, near, end); });
+    pass_on(near, far, stop);
+  }
+  void pass_on(const internal::Socket& from, const internal::Socket& to, const std::stop_token& stop) const {
+    char buffer[4096];
+    std::string why;
+    while (!stop.stop_requested()) {
+      if (!from.wait_readable(Deadline::after(50ms))) continue;
+      const auto count = from.receive(buffer, sizeof buffer, why);
+      if (count == 0) return;
+      std::this_thread::sleep_for(delay_);
+      if (count > 0) to.send(buffer, static_cast<std::size_t>(count), Deadline::after(5s));
+    }
+  }
+
+  const int to_;
+  const std::chrono::milliseconds delay_;
+  const internal::Socket listener_ = internal::Socket::listen(local(0));
+  const std::jthread thread_{[this](const std::stop_token& stop) { serve(stop); }};
+};
+
+TEST_F(Coordination, AFarCoordinatorIsReached) {
+  const auto zero = join(0);
+  const SlowPort slow(server.port(), 300ms);
+  EXPECT_EQ(inspect_cluster(local(slow.port()), 5s).members.size(), 1U);
+}
+
+TEST_F(Coordination, ALongReasonReachesTheOthers) {
+  std::optional<Failure> heard;
+  Gate gate;
+  const auto zero = join(0, [&](const Failure& failure) {
+    heard = failure;
+    gate.advance();
+  });
+  join(1)->fail(ErrorCode::kAborted, "because " + std::string(50 << 20, 'x'));
+  ASSERT_TRUE(gate.wait(0, Deadline::after(5s)));
+  EXPECT_EQ(heard->code, ErrorCode::kAborted);
+  EXPECT_EQ(heard->message.rfind("because xxx", 0), 0U);
+}
+
+TEST(CoordinationSecret, MayBeAnyBytes) {
+  const CoordinationOptions options{.secret = "\xff\xfe\n", .join_timeout = 5s};
+  const CoordinationServer server(local(0), kSpec, kTasks, options);
+  EXPECT_NO_THROW(CoordinationClient(local(server.port()), kSpec, {"worker", 1}, options));
+  EXPECT_THAT(
+      [&] {
+        CoordinationClient(local(server.port()), kSpec, {"worker", 0}, {.secret = "\xff", .join_timeout = 5s});
+      },
+      ThrowsCode(ErrorCode::kFailedPrecondition, "secret"));
+}
+
 TEST_F(Coordination, ABarrierNamesWhoIsMissing) {
   const auto zero = join(0);
   EXPECT_THAT([&] { zero->barrier("start", 100ms); },

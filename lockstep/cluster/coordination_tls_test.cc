@@ -111,6 +111,11 @@ TEST_F(CoordinationTls, AKeyThatDoesNotFitIsNamed) {
         CoordinationServer({"127.0.0.1", 0}, kSpec, kTasks, options(files));
       },
       ThrowsCode(ErrorCode::kFailedPrecondition, "certificate"));
+  EXPECT_THAT([&] { join(1, options(files)); },
+              ThrowsCode(ErrorCode::kInvalidArgument, "do not fit together", "theirs_node.key"));
+  files = certificates.files("ours", "ours");
+  files.certificate_authority = files.key;
+  EXPECT_THAT([&] { join(1, options(files)); }, ThrowsCode(ErrorCode::kInvalidArgument, "or are no PEM files"));
 }
 
 }  // namespace

@@ -34,8 +34,13 @@ std::int64_t index_of(const std::string& text, const std::string& job) {
 }  // namespace
 
 OrderedJson parse_json(const std::string& text, const std::string& what) {
+  constexpr int kDeepest = 100;  // what reads and writes it calls itself for every level
+  const auto is_flat = [&](int depth, OrderedJson::parse_event_t, OrderedJson&) {
+    if (depth <= kDeepest) return true;
+    throw Error(ErrorCode::kInvalidArgument, str(what, " is nested more than ", kDeepest, " levels deep"));
+  };
   try {
-    return OrderedJson::parse(text);
+    return OrderedJson::parse(text, is_flat);
   } catch (const OrderedJson::out_of_range&) {
     throw Error(ErrorCode::kInvalidArgument, str(what, " has a number that is too large for any use"));
   } catch (const OrderedJson::parse_error& error) {

@@ -30,7 +30,7 @@ Resolver from_environment(const Environment& variables) {
   return std::make_shared<R>(variables);
 }
 
-constexpr std::array<Source, 6> kSources = {{
+constexpr std::array<Source, 7> kSources = {{
     {"TF_CONFIG", "TF_CONFIG",
      [](const Environment& variables) -> Resolver {
        // A program that was told something must not train alone because it was told wrong.
@@ -47,6 +47,7 @@ constexpr std::array<Source, 6> kSources = {{
      }},
     {"mpirun (MPICH)", "PMI_SIZE", from_environment<MpiClusterResolver>},
     {"Kubernetes", "LOCKSTEP_K8S_SERVICE", from_environment<KubernetesClusterResolver>},
+    {"Kubernetes", "LOCKSTEP_K8S_REPLICAS", from_environment<KubernetesClusterResolver>},
 }};
 
 // How many train together, as a source says; 1: it describes no cluster.
@@ -75,7 +76,7 @@ void require_nobody_else(const Resolver& chosen, const Source* next, const Envir
 std::shared_ptr<const ClusterResolver> resolve_cluster(const Environment& variables) {
   std::vector<std::string> looked_at;
   for (const auto& source : kSources) {
-    looked_at.emplace_back(source.name);
+    if (looked_at.empty() || looked_at.back() != source.name) looked_at.emplace_back(source.name);
     if (!variables.get(source.variable)) continue;
     auto resolver = source.resolve(variables);
     const auto spec = resolver->cluster_spec();

@@ -248,6 +248,21 @@ TEST(Resolve, AnUnfinishedDescriptionIsAnErrorNotALonelyProgram) {
         resolve_cluster(Environment::of({{"TF_CONFIG", "{"}}));
       },
       ThrowsCode(ErrorCode::kInvalidArgument, "TF_CONFIG"));
+  EXPECT_THAT(
+      [] {
+        resolve_cluster(Environment::of({{"LOCKSTEP_K8S_REPLICAS", "2"}, {"HOSTNAME", "train-1"}}));
+      },
+      ThrowsCode(ErrorCode::kFailedPrecondition, "LOCKSTEP_K8S_SERVICE"));
+}
+
+TEST(Resolve, ADeepDescriptionIsRefused) {
+  constexpr std::size_t kLevels = 100'000;
+  const auto text = str(R"({"cluster": {"worker": ["a:1"]}, "x": )", std::string(kLevels, '['), std::string(kLevels, ']'), "}");
+  EXPECT_THAT(
+      [&] {
+        resolve_cluster(Environment::of({{"TF_CONFIG", text}}));
+      },
+      ThrowsCode(ErrorCode::kInvalidArgument, "TF_CONFIG", "levels deep"));
 }
 
 TEST(ResolveCluster, OneOfSeveralDoesNotRunAloneBecauseSomethingElseSaysSo) {

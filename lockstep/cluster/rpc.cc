@@ -10,6 +10,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/coordination.grpc.pb.h"
 
 namespace lockstep::internal {
 namespace {
@@ -33,9 +34,10 @@ std::string read_file(const std::string& path, const char* what) {
   std::ostringstream text;
   text << in.rdbuf();
   if (in && !text.str().empty()) return text.str();
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      str("TLS: the ", what, " '", path, "' cannot be read; give PEM files for the authority, the certificate and the key"));
+  throw Error(ErrorCode::kInvalidArgument, str("TLS: the ", what, " '", path,
+                                               "' cannot be read; give PEM files for the authority (LOCKSTEP_TLS_CA), the "
+                                               "certificate (LOCKSTEP_TLS_CERTIFICATE) and "
+                                               "the key (LOCKSTEP_TLS_KEY)"));
 }
 
 // gRPC writes to standard error by itself, also what we report as an error; its lines go where ours do.
@@ -72,6 +74,19 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& tls)
   options.pem_root_certs = read_file(tls.certificate_authority, "authority");
   options.pem_key_cert_pairs.push_back({read_file(tls.key, "key"), read_file(tls.certificate, "certificate")});
   return grpc::SslServerCredentials(options);
+}
+
+void require_usable(const TlsFiles& tls) {
+  if (!tls.is_given()) return;
+  rpc::Coordination::Service nothing;  // a server must have something to serve
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.RegisterService(&nothing);
+  builder.AddListeningPort("127.0.0.1:0", server_credentials(tls), &port);
+  if (builder.BuildAndStart() == nullptr || port == 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("TLS: the certificate '", tls.certificate, "', the key '", tls.key, "' and the authority '",
+                    tls.certificate_authority, "' do not fit together, or are no PEM files"));
 }
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const TlsFiles& tls) {

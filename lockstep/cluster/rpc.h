@@ -37,6 +37,10 @@ grpc::Status as_status(Body&& body) {
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& tls);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const TlsFiles& tls);
 
+// Throws kInvalidArgument for files that are no PEM, or do not fit together. A client's gRPC finds out only when it connects,
+// and then tries again and again; a server's, which is what this asks, at once.
+void require_usable(const TlsFiles& tls);
+
 void set_deadline(grpc::ClientContext& context, std::chrono::nanoseconds timeout);
 
 Task from_message(const rpc::Task& task);

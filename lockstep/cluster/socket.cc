@@ -108,10 +108,11 @@ Socket Socket::listen(const Address& address) {
       return socket;
     error = errno;
   }
+  const auto* hint = error == EMFILE || error == ENFILE ? "); raise `ulimit -n`" : "); is another process using the port?";
   throw Error(ErrorCode::kFailedPrecondition,
               error == EADDRNOTAVAIL
                   ? str("cannot listen on ", address.host, ", which is no address of this machine; is this the right task?")
-                  : str("cannot listen on ", address, " (", errno_text(error), "); is another process using the port?"));
+                  : str("cannot listen on ", address, " (", errno_text(error), hint));
 }
 
 Socket Socket::connect(const Address& address, const Deadline& deadline) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdio>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -327,10 +328,12 @@ void Job::State::write_flight_record() const noexcept {
     if (!folder) return;
     auto name = tasks[static_cast<std::size_t>(rank)];
     const auto path = str(*folder, "/flight-", name.type, "-", name.index, ".jsonl");
-    std::ofstream file(path);
+    const auto part = path + ".part";  // who looks into the folder sees whole records only
+    std::ofstream file(part);
     file << workers->calls().flight_record(me(), client == nullptr ? nanoseconds(0) : client->clock_offset());
     file.close();
-    if (!file) return log_warning(str("the last collectives cannot be written to ", path, " (", errno_text(errno), ")"));
+    if (!file || std::rename(part.c_str(), path.c_str()) != 0)
+      return log_warning(str("the last collectives cannot be written to ", path, " (", errno_text(errno), ")"));
     log_warning(str("the last collectives are in ", path, "; `lockstep inspect ", *folder, "` says who was behind"));
   } catch (...) {  // it is told to help with a failure, not to add one
   }

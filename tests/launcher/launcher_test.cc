@@ -143,6 +143,11 @@ TEST(LockstepRun, WrongUseIsNamed) {
   expect("run -n 0 true", 2, "at least one worker");
   expect("run -n -3 true", 2, "negative");
   expect("run -n many true", 2, "many");
+  expect("run -n 010 true", 2, "'010' is no whole number");
+  expect("run -n 99999999999 true", 2, "'99999999999' is no whole number");
+  expect("run --ps -1 true", 2, "--ps is -1");
+  expect("run --grace nan true", 2, "it must be a number");
+  expect("run --nnodes 2 --master-addr a --master-port 70000 true", 2, "port 70000");
   expect("run --fast true", 2, "'--fast'");
   expect("run --nnodes 2 true", 2, "--rdzv");
   expect("run --nnodes 2 --node-rank 2 --rdzv a:1 true", 2, "--node-rank is 2");

@@ -21,13 +21,14 @@ struct Nodes : ::testing::Test {
   // Starts node `rank`; what it says goes to the file "node_<rank>".
   std::unique_ptr<Launcher> start(int rank, const std::string& script, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments = {
-        "run", "--nnodes", "2", "--node-rank", str(rank), "--rdzv", str("127.0.0.1:", port), "--join-timeout", "20"};
+        "run", "--nnodes", str(nodes), "--node-rank", str(rank), "--rdzv", str("127.0.0.1:", port), "--join-timeout", "20"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.insert(arguments.end(), {"sh", "-c", script});
     return std::make_unique<Launcher>(arguments, scratch.path(str("node_", rank)));
   }
   std::string output(int rank) const { return scratch.read(str("node_", rank)); }
 
+  int nodes = 2;
   const Scratch scratch;
   const int port = internal::Socket::listen({"127.0.0.1", 0}).port();
 };
@@ -115,6 +116,57 @@ TEST_F(Nodes, WhoIsMissingIsNamed) {
   const auto one = start(1, "true", {"--join-timeout", "0.3"});
   EXPECT_EQ(one->wait(), 1);
   EXPECT_THAT(output(1), HasSubstr(str("node 0 does not answer at 127.0.0.1:", port)));
+}
+
+TEST_F(Nodes, MayComeFarApart) {
+  nodes = 3;
+  const auto zero = start(0, "echo done", {"--lost-after", "2"});
+  const auto one = start(1, "echo done", {"--lost-after", "2"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+  const auto two = start(2, "echo done", {"--lost-after", "2"});
+  EXPECT_EQ(zero->wait(), 0) << output(0);
+  EXPECT_EQ(one->wait(), 0) << output(1);
+  EXPECT_EQ(two->wait(), 0) << output(2);
+}
+
+TEST_F(Nodes, OneThatDiedBeforeAllCameMayComeAgain) {
+  nodes = 3;
+  const auto zero = start(0, "echo done");
+  {
+    const auto lost = start(1, "echo done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    lost->send(SIGKILL);
+    lost->wait();
+  }
+  ASSERT_TRUE(comes_true([&] { return output(0).find("waits for it again") != std::string::npos; }));
+  const auto one = start(1, "echo done");
+  const auto two = start(2, "echo done");
+  EXPECT_EQ(zero->wait(), 0) << output(0);
+  EXPECT_EQ(one->wait(), 0) << output(1);
+  EXPECT_EQ(two->wait(), 0) << output(2);
+}
+
+TEST_F(Nodes, OneThatWaitsForOthersCanBeInterrupted) {
+  nodes = 3;
+  const auto zero = start(0, "echo done");
+  const auto one = start(1, "echo done");
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  one->send(SIGINT);
+  EXPECT_EQ(one->wait(), 1);
+  EXPECT_THAT(output(1), HasSubstr("ends: Interrupt"));
+  zero->send(SIGINT);
+  EXPECT_EQ(zero->wait(), 1);
+}
+
+TEST_F(Nodes, AnInterruptOfNodeZeroIsNamedOnTheOthers) {
+  const auto script = str("echo $$ > ", scratch.path("pid"), "_$RANK; exec sleep 1000");
+  const auto zero = start(0, script);
+  const auto one = start(1, script);
+  ASSERT_TRUE(comes_true([&] { return !scratch.read("pid_0").empty() && !scratch.read("pid_1").empty(); }));
+  zero->send(SIGTERM);
+  EXPECT_EQ(zero->wait(), 1);
+  EXPECT_EQ(one->wait(), 1);
+  EXPECT_THAT(output(1), HasSubstr("node 0 was told to end"));
 }
 
 TEST_F(Nodes, TorchrunsNamesSayTheSame) {

@@ -32,7 +32,7 @@ class Agent {
     const Signals signals;
     while (true) {
       wait_for_news(signals);
-      for (const int signal : signals.take()) begin_end(signal);
+      for (const int signal : signals.take()) interrupt(signal);
       for (const auto& message : link_.work()) take(message);
       node_.work(wants_output());
       printer_.work();
@@ -42,19 +42,22 @@ class Agent {
         begin_end(SIGTERM);
       }
       if (end_began_ && Clock::now() - *end_began_ > grace_) node_.send(SIGKILL);
-      if (end_began_ && !link_.broken().empty() && node_.is_idle()) return 1;
+      if (end_began_ && node_.is_idle() && is_nobody_to_tell()) return 1;
     }
   }
 
  private:
-  bool wants_output() const { return !link_.is_full() && !printer_.is_full(); }
+  bool wants_output() const { return !is_held_ && !link_.is_full() && !printer_.is_full(); }
+
+  // A launcher that is told of the tasks' end says good-bye, and has a while for it. One that has started none is not asked.
+  bool is_nobody_to_tell() const { return !link_.broken().empty() || !has_started_ || Clock::now() - *end_began_ > 2 * grace_; }
 
   void wait_for_news(const Signals& signals) const {
     constexpr int kMilliseconds = 100;
     std::vector<pollfd> watched = {{signals.descriptor(), POLLIN, 0}};
     link_.watch(watched);
     node_.watch(watched, wants_output());
-    if (!printer_.is_empty()) watched.push_back({STDOUT_FILENO, POLLOUT, 0});
+    printer_.watch(watched);
     poll(watched.data(), watched.size(), kMilliseconds);
   }
 
@@ -66,6 +69,8 @@ class Agent {
         case MessageKind::kSignal:
           for (const int signal : unpack_numbers(message.body)) node_.send(signal);
           return;
+        case MessageKind::kHold: is_held_ = true; return;
+        case MessageKind::kGo: is_held_ = false; return;
         case MessageKind::kBye: farewell_ = unpack_farewell(message.body); return;
         default: return;
       }
@@ -89,6 +94,7 @@ class Agent {
     if (own_ != nullptr) use_own(work);
     else enter(work);
     if (work.command.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no program to run");
+    has_started_ = true;
     node_.start(work, {[this](std::size_t task, std::string_view bytes) { pass_on(task, bytes); },
                        [this](const Report& report) { tell_end(report); }});
   }
@@ -127,6 +133,12 @@ class Agent {
     link_.send({MessageKind::kEnded, pack(report)});
   }
 
+  void interrupt(int signal) {
+    printer_.hurry();
+    if (own_ != nullptr && !end_began_) say(printer_, str("ends: ", strsignal(signal)));
+    begin_end(signal);
+  }
+
   void begin_end(int signal) {
     node_.send(end_began_ ? SIGKILL : signal);
     if (!end_began_) end_began_ = Clock::now();
@@ -153,6 +165,8 @@ class Agent {
   std::chrono::milliseconds grace_ = std::chrono::seconds(5);
   std::optional<Clock::time_point> end_began_;
   std::optional<Farewell> farewell_;
+  bool has_started_ = false;  // tasks
+  bool is_held_ = false;      // the launcher's reader does not read
 };
 
 }  // namespace

@@ -2,9 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::tool {
@@ -34,18 +38,28 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 CLI::Option* add_seconds(CLI::App& app, const std::string& name, double& seconds, const std::string& text) {
-  return app.add_option(name, seconds, text)->capture_default_str()->check(CLI::Range(0.0, kMostSeconds));
+  return app.add_option(name, seconds, text)
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, kMostSeconds))
+      ->check([](const std::string& given) { return std::isnan(std::atof(given.c_str())) ? "it must be a number" : ""; });
+}
+
+// CLI11 would take 010 for eight.
+CLI::Option* add_number(CLI::App& app, const std::string& name, int& number, const std::string& text) {
+  return app.add_option(name, number, text)->capture_default_str()->check([](const std::string& given) {
+    const auto value = whole_number<int>(given);
+    return value && std::to_string(*value) == given ? str("") : str("'", given, "' is no whole number that can be meant");
+  });
 }
 
 void add_tasks(CLI::App& run, RunOptions& options) {
-  run.add_option("-n,--nproc-per-node,--nproc_per_node", options.workers, "workers on this machine, or on each")
-      ->capture_default_str();
+  add_number(run, "-n,--nproc-per-node,--nproc_per_node", options.workers, "workers on this machine, or on each");
   run.add_flag("--chief", options.has_chief, "one more task, the chief, which trains too");
-  run.add_option("--ps", options.ps, "parameter servers");
+  add_number(run, "--ps", options.ps, "parameter servers");
   run.add_flag("--evaluator", options.has_evaluator, "one more task that evaluates");
   run.add_option("--log-dir,--log_dir", options.log_dir, "one file for each task and attempt goes here");
-  run.add_option("--max-restarts,--max_restarts", options.max_restarts, "how often all tasks are started again when one fails")
-      ->capture_default_str();
+  add_number(run, "--max-restarts,--max_restarts", options.max_restarts,
+             "how often all tasks are started again when one fails");
 }
 
 void add_machines(CLI::App& run, RunOptions& options, Raw& raw) {
@@ -54,13 +68,13 @@ void add_machines(CLI::App& run, RunOptions& options, Raw& raw) {
   run.add_option("--ssh-command", options.ssh.command, "the program in place of ssh, with its options")->capture_default_str();
   run.add_option("--remote-lockstep", options.ssh.remote_lockstep,
                  "where the command lockstep is on the hosts; without it: where it is here");
-  run.add_option("--nnodes", options.nodes, "machines that take part, each started with this command")->capture_default_str();
-  run.add_option("--node-rank,--node_rank", options.node_rank, "which of them this is, from 0")->capture_default_str();
+  add_number(run, "--nnodes", options.nodes, "machines that take part, each started with this command");
+  add_number(run, "--node-rank,--node_rank", options.node_rank, "which of them this is, from 0");
   run.add_option("--rdzv,--rdzv-endpoint,--rdzv_endpoint", raw.rendezvous,
                  "HOST:PORT where node 0 waits for the others, the same on all machines");
   run.add_option("--rdzv-id,--rdzv_id", options.run_id, "a name of the job, for the tasks (TORCHELASTIC_RUN_ID)");
   run.add_option("--master-addr,--master_addr", raw.master_address, "with --master-port: the same as --rdzv");
-  run.add_option("--master-port,--master_port", raw.master_port, "the port of the first task on one machine, or with --hosts");
+  add_number(run, "--master-port,--master_port", raw.master_port, "the port of the first task on one machine, or with --hosts");
   run.add_option("--local-addr,--local_addr", options.local_address, "where the other machines reach this one");
 }
 
@@ -172,7 +186,8 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
     finish_run(*run, raw, arguments.run);
   } else if (inspect->parsed()) {
     arguments.command = Arguments::Command::kInspect;
-    const bool is_path = raw.address.find('/') != std::string::npos || raw.address.find(':') == std::string::npos;
+    const bool is_path = raw.address.find('/') != std::string::npos || raw.address.find(':') == std::string::npos ||
+                         std::filesystem::exists(raw.address);
     if (is_path) arguments.inspect.records = raw.address;
     else arguments.inspect.address = Address::parse(raw.address, "the coordinator");
     arguments.inspect.timeout = milliseconds(raw.timeout_seconds);

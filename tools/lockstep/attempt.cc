@@ -1,10 +1,8 @@
 #include "tools/lockstep/attempt.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -38,13 +36,8 @@ Outcome Attempt::run() {
     for (const int signal : job_.signals.take()) interrupt(signal);
     work();
     note_failures();
-    if (!end_began_ && is_training_over()) begin_end(SIGTERM);
-    if (end_began_ && !was_killed_ && Clock::now() - *end_began_ > job_.options.grace) {
-      was_killed_ = true;
-      send(SIGKILL);
-    }
+    end_in_time();
   }
-  job_.printer.finish(job_.signals.descriptor());
   return was_interrupted_ ? Outcome::kInterrupted : failed_ ? Outcome::kFailed : Outcome::kGood;
 }
 
@@ -105,7 +98,7 @@ void Attempt::wait_for_news() const {
   std::vector<pollfd> watched = {{job_.signals.descriptor(), POLLIN, 0}};
   const bool wants_output = !job_.printer.is_full();
   for (const auto& node : job_.nodes) node->watch(watched, wants_output);
-  if (!job_.printer.is_empty()) watched.push_back({STDOUT_FILENO, POLLOUT, 0});
+  job_.printer.watch(watched);
   poll(watched.data(), watched.size(), kMilliseconds);
 }
 
@@ -124,12 +117,21 @@ void Attempt::note_failures() {
   }
   if (!bad || failed_ || end_began_) return;
   failed_ = bad;
-  failed_after_ = Clock::now() - begin_;
-  begin_end(SIGTERM);
+  failed_at_ = Clock::now();
 }
 
 bool Attempt::is_training_over() const {
   return std::ranges::all_of(entries_, [](const Entry& entry) { return entry.report || !is_training(entry.task); });
+}
+
+// Tasks that lost another one say so, write down what they last did and end by themselves, if they are given the time.
+void Attempt::end_in_time() {
+  constexpr std::chrono::seconds kOwnEnd(1);
+  const bool had_its_time = failed_at_ && Clock::now() - *failed_at_ > std::min<Clock::duration>(kOwnEnd, job_.options.grace);
+  if (!end_began_ && (had_its_time || is_training_over())) begin_end(SIGTERM);
+  if (!end_began_ || was_killed_ || Clock::now() - *end_began_ <= job_.options.grace) return;
+  was_killed_ = true;
+  send(SIGKILL);
 }
 
 void Attempt::interrupt(int signal) {
@@ -138,6 +140,7 @@ void Attempt::interrupt(int signal) {
     return send(SIGKILL);
   }
   was_interrupted_ = true;
+  job_.printer.hurry();
   say(job_.printer, str("passes ", strsignal(signal), " on to all tasks"));
   begin_end(signal);
 }
@@ -155,7 +158,7 @@ std::string Attempt::failure() const {
   if (!failed_) return "";
   const auto& entry = entries_[*failed_];
   const auto where = job_.nodes.size() > 1 ? str(" on ", job_.nodes[entry.node]->name()) : "";
-  return str(entry.task, where, " failed first: ", describe(entry.report->ending), ", ", seconds(failed_after_),
+  return str(entry.task, where, " failed first: ", describe(entry.report->ending), ", ", seconds(*failed_at_ - begin_),
              " s after the start");
 }
 
@@ -166,7 +169,8 @@ void Attempt::show_failure() const {
   auto lines = entry.report->last_lines;
   lines.insert(lines.end(), shown_here.begin(), shown_here.end());
   say(job_.printer, str(failure(), lines.empty() ? "; it wrote nothing" : "; its last lines:"));
-  for (const auto& line : lines) std::fprintf(stderr, "    %s\n", line.c_str());
+  for (const auto& line : lines) job_.printer.complain(str("    ", line, "\n"));
+  job_.printer.work();
 }
 
 }  // namespace lockstep::tool

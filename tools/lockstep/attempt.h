@@ -56,6 +56,7 @@ class Attempt {
   bool is_training_over() const;
   void interrupt(int signal);
   void begin_end(int signal);
+  void end_in_time();
   void send(int signal);
 
   Job& job_;
@@ -64,7 +65,7 @@ class Attempt {
   std::vector<Entry> entries_;
   std::vector<std::size_t> news_;  // tasks that ended since the last look
   std::optional<std::size_t> failed_;
-  Clock::duration failed_after_ = {};
+  std::optional<Clock::time_point> failed_at_;
   std::optional<Clock::time_point> end_began_;
   bool was_interrupted_ = false;
   bool was_killed_ = false;

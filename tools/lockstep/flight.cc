@@ -19,7 +19,9 @@ std::vector<std::filesystem::path> files_of(const std::string& path) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    std::filesystem::directory_iterator entries(path, error);
+    if (error) throw Error(ErrorCode::kFailedPrecondition, str("the folder '", path, "' cannot be read: ", error.message()));
+    for (const auto& entry : entries) {
       const auto name = entry.path().filename().string();
       if (name.rfind("flight-", 0) == 0 && entry.path().extension() == ".jsonl") files.push_back(entry.path());
     }
@@ -58,40 +60,52 @@ std::string state_of(const FlightCall& call) {
 
 std::string verdict(const FlightRecords& records) {
   std::uint64_t most = 0;
-  for (const auto& [task, calls] : records)
+  for (const auto& [task, calls] : records.tasks)
     if (const auto* last = last_of(calls)) most = std::max(most, last->number);
   std::vector<std::string> behind;
-  for (const auto& [task, calls] : records) {
+  for (const auto& [task, calls] : records.tasks) {
     const auto* last = last_of(calls);
     if (last == nullptr || last->number < most) behind.push_back(str(task, " (at #", last == nullptr ? 0 : last->number, ")"));
   }
-  return behind.empty() ? str("all that wrote a record were at #", most, "; a task without one is the one to look for")
-                        : str("behind, of #", most, ": ", join(", ", behind));
+  if (!behind.empty()) return str("behind, of #", most, ": ", join(", ", behind));
+  if (!records.unread.empty())
+    return str("the tasks whose records could be read were at #", most, "; the others are not known");
+  return str("all that wrote a record were at #", most, "; a task without one is the one to look for");
+}
+
+// A task that is killed while it writes leaves half a line: what stands before it is good.
+void read_record(const std::filesystem::path& file, FlightRecords& records) {
+  std::error_code error;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(file, error)) in.open(file);
+  if (!in.is_open()) return records.unread.push_back(str(file.string(), ": it cannot be opened as a file"));
+  std::string text;
+  int number = 1;
+  try {
+    for (; std::getline(in, text); ++number) {
+      const auto line = nlohmann::json::parse(text);
+      records.tasks[line.at("task").get<std::string>()].push_back(call_of(line));
+    }
+    if (number == 1) records.unread.push_back(str(file.string(), ": it is empty"));
+  } catch (const nlohmann::json::exception& problem) {
+    records.unread.push_back(str(file.string(), ", line ", number, ": ", problem.what()));
+  }
 }
 
 }  // namespace
 
 FlightRecords read_flight_records(const std::string& path) {
   FlightRecords records;
-  for (const auto& file : files_of(path)) {
-    std::ifstream in(file);
-    std::string text;
-    for (int number = 1; std::getline(in, text); ++number) {
-      try {
-        const auto line = nlohmann::json::parse(text);
-        records[line.at("task").get<std::string>()].push_back(call_of(line));
-      } catch (const nlohmann::json::exception& error) {
-        throw Error(ErrorCode::kDataLoss, str(file.string(), ", line ", number, ": ", error.what()));
-      }
-    }
-  }
+  for (const auto& file : files_of(path)) read_record(file, records);
+  if (records.tasks.empty()) throw Error(ErrorCode::kDataLoss, join("\n", records.unread));
   return records;
 }
 
 void print_flight(std::ostream& out, const FlightRecords& records, bool as_json) {
   if (as_json) {
-    nlohmann::ordered_json json = {{"tasks", nlohmann::ordered_json::array()}, {"verdict", verdict(records)}};
-    for (const auto& [task, calls] : records)
+    nlohmann::ordered_json json = {
+        {"tasks", nlohmann::ordered_json::array()}, {"unread", records.unread}, {"verdict", verdict(records)}};
+    for (const auto& [task, calls] : records.tasks)
       if (const auto* last = last_of(calls))
         json["tasks"].push_back({{"task", task},
                                  {"number", last->number},
@@ -107,10 +121,11 @@ void print_flight(std::ostream& out, const FlightRecords& records, bool as_json)
   constexpr int kNumber = 10;
   out << std::left << std::setw(kTask) << "task" << std::setw(kNumber) << "call" << std::setw(kNumber) << "step"
       << "what\n";
-  for (const auto& [task, calls] : records)
+  for (const auto& [task, calls] : records.tasks)
     if (const auto* last = last_of(calls))
       out << std::setw(kTask) << task << std::setw(kNumber) << str("#", last->number) << std::setw(kNumber) << last->step
           << last->call << "; " << state_of(*last) << "\n";
+  for (const auto& problem : records.unread) out << "not read: " << problem << "\n";
   out << verdict(records) << "\n";
 }
 

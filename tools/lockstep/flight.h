@@ -18,11 +18,13 @@ struct FlightCall {
   std::string error = "";
 };
 
-// By task: its last collectives, in order.
-using FlightRecords = std::map<std::string, std::vector<FlightCall>>;
+struct FlightRecords {
+  std::map<std::string, std::vector<FlightCall>> tasks = {};  // the last collectives of each, in order
+  std::vector<std::string> unread = {};                       // files that could not be read to their end, and why
+};
 
-// Reads all flight-*.jsonl of a folder, or one such file. Throws kNotFound when there is none, kDataLoss, with file and
-// line, for one that cannot be read.
+// Reads all flight-*.jsonl of a folder, or one such file. Throws kNotFound when there is none, kFailedPrecondition for a folder
+// that may not be read, kDataLoss when no record could be read.
 FlightRecords read_flight_records(const std::string& path);
 
 // Where every task was, and who was behind.

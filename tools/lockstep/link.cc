@@ -49,9 +49,9 @@ std::vector<Message> Link::work(bool reads) {
   return messages;
 }
 
-void Link::watch(std::vector<pollfd>& watched, bool reads) const {
+void Link::watch(std::vector<pollfd>& watched) const {
   if (!broken_.empty()) return;
-  if (reads) watched.push_back({input_, POLLIN, 0});
+  watched.push_back({input_, POLLIN, 0});
   if (!is_flushed()) watched.push_back({output_, POLLOUT, 0});
 }
 

@@ -22,7 +22,7 @@ class Link {
   void send(const Message& message);
   // Writes what can be written, says Alive when it is time, and gives what has come (nothing when `reads` is false).
   std::vector<Message> work(bool reads = true);
-  void watch(std::vector<pollfd>& watched, bool reads = true) const;
+  void watch(std::vector<pollfd>& watched) const;
 
   // Why nothing more can come; empty: it can.
   const std::string& broken() const noexcept { return broken_; }

@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 
@@ -34,7 +37,14 @@ int act(const Arguments& arguments) {
   return 0;
 }
 
+// A descriptor that is opened later must not be taken for standard output.
+void open_what_is_closed() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor)
+    if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
+}
+
 int main(int argc, char** argv) {
+  open_what_is_closed();
   constexpr int kFailed = 1;
   constexpr int kWrongUse = 2;
   try {

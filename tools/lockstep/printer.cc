@@ -1,13 +1,9 @@
 #include "tools/lockstep/printer.h"
 
 #include <limits.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "lockstep/base/str.h"
@@ -15,35 +11,47 @@
 namespace lockstep::tool {
 
 void Printer::work() {
-  while (write_some()) continue;
+  while (output_.write_some()) continue;
+  while (errors_.write_some()) continue;
+}
+
+void Printer::watch(std::vector<pollfd>& watched) const {
+  for (const auto* outlet : {&output_, &errors_})
+    if (!outlet->is_empty()) watched.push_back({outlet->descriptor, POLLOUT, 0});
+}
+
+void Printer::hurry() {
+  constexpr std::chrono::seconds kMoment(2);
+  if (!hurried_until_) hurried_until_ = Deadline::after(kMoment);
 }
 
 void Printer::finish(int stop) {
-  constexpr int kForever = -1;
-  while (write_some() || !is_empty()) {
-    std::array<pollfd, 2> watched = {pollfd{STDOUT_FILENO, POLLOUT, 0}, pollfd{stop, POLLIN, 0}};
-    poll(watched.data(), watched.size(), kForever);
-    if (watched[1].revents != 0) written_ = waiting_.size();
+  constexpr int kMilliseconds = 100;
+  for (work(); !output_.is_empty() || !errors_.is_empty(); work()) {
+    std::vector<pollfd> watched = {{stop, POLLIN, 0}};
+    watch(watched);
+    poll(watched.data(), watched.size(), kMilliseconds);
+    if (watched[0].revents == 0 && !(hurried_until_ && hurried_until_->has_passed())) continue;
+    output_.drop();
+    errors_.drop();
   }
 }
 
-bool Printer::write_some() {
+bool Printer::Outlet::write_some() {
   if (is_empty()) return false;
-  pollfd entry = {STDOUT_FILENO, POLLOUT, 0};
+  pollfd entry = {descriptor, POLLOUT, 0};
   if (poll(&entry, 1, 0) <= 0) return false;
   // A pipe that is ready takes this much without blocking.
-  const auto count =
-      write(STDOUT_FILENO, waiting_.data() + written_, std::min<std::size_t>(waiting_.size() - written_, PIPE_BUF));
-  if (count > 0) written_ += static_cast<std::size_t>(count);
-  else if (errno != EINTR && errno != EAGAIN) written_ = waiting_.size();
-  if (written_ * 2 > waiting_.size()) waiting_.erase(0, std::exchange(written_, 0));
+  const auto count = write(descriptor, waiting.data() + written, std::min<std::size_t>(waiting.size() - written, PIPE_BUF));
+  if (count > 0) written += static_cast<std::size_t>(count);
+  else if (errno != EINTR && errno != EAGAIN) drop();
+  if (written * 2 > waiting.size()) waiting.erase(0, std::exchange(written, 0));
   return !is_empty();
 }
 
 void say(Printer& printer, const std::string& text) {
+  printer.complain(str("lockstep run: ", text, "\n"));
   printer.work();
-  const auto line = str("lockstep run: ", text, "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace lockstep::tool

@@ -44,16 +44,20 @@ void RemoteNode::start(const Work& work, Events events) {
 
 void RemoteNode::send(int signal) { transport_->link().send({MessageKind::kSignal, pack_numbers({signal})}); }
 
-void RemoteNode::watch(std::vector<pollfd>& watched, bool wants_output) const {
-  transport_->link().watch(watched, wants_output);
+void RemoteNode::watch(std::vector<pollfd>& watched, bool) const {
+  transport_->link().watch(watched);
   transport_->watch(watched);
 }
 
 void RemoteNode::work(bool wants_output) {
   if (is_lost_) return;
   transport_->work();
+  if (hello_ && is_held_ == wants_output) {
+    is_held_ = !wants_output;
+    transport_->link().send({is_held_ ? MessageKind::kHold : MessageKind::kGo, ""});
+  }
   try {
-    for (const auto& message : transport_->link().work(wants_output)) take(message);
+    for (const auto& message : transport_->link().work()) take(message);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDataLoss) throw;
     return lose(error.message());

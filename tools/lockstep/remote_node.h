@@ -55,6 +55,7 @@ class RemoteNode : public Node {
   std::vector<bool> has_ended_;  // by task; empty: none has been started
   bool is_lost_ = false;
   bool has_said_goodbye_ = false;
+  bool is_held_ = false;
 };
 
 }  // namespace lockstep::tool

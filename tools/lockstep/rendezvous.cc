@@ -80,6 +80,7 @@ class Meeting {
       wait_for_news(signals);
       if (!signals.take().empty()) return false;
       accept_new();
+      std::erase_if(guests_, [this](const auto& entry) { return !is_still_here(entry.second); });
       std::erase_if(strangers_, [this](Stranger& stranger) { return !look_at(stranger); });
     }
     return true;
@@ -102,7 +103,21 @@ class Meeting {
     std::vector<pollfd> watched = {{signals.descriptor(), POLLIN, 0}};
     if (strangers_.size() < kMostStrangers && rests_until_.has_passed()) watched.push_back({listener_.descriptor(), POLLIN, 0});
     for (const auto& stranger : strangers_) stranger.transport->link().watch(watched);
+    for (const auto& [rank, guest] : guests_) guest.node->watch(watched, /*wants_output=*/true);
+    printer_.watch(watched);
     poll(watched.data(), watched.size(), kLookAround);
+    printer_.work();
+  }
+
+  // It hears that we are alive, and may go again before all have come.
+  bool is_still_here(const Guest& guest) {
+    try {
+      guest.node->work(/*wants_output=*/true);
+      return true;
+    } catch (const Error& error) {
+      say(printer_, str(error.message(), "; waits for it again"));
+      return false;
+    }
   }
 
   void accept_new() {
@@ -171,8 +186,10 @@ class Meeting {
   std::map<std::int64_t, Guest> guests_;
 };
 
-Socket connect_patiently(const MeetingOptions& meeting) {
+Socket connect_patiently(const MeetingOptions& meeting, Printer& printer) {
   const auto deadline = Deadline::after(meeting.timeout);
+  const auto say_at = Deadline::after(kSayAfter);
+  bool has_said = false;
   while (true) {
     try {
       return Socket::connect(meeting.at, deadline);
@@ -182,6 +199,7 @@ Socket connect_patiently(const MeetingOptions& meeting) {
         throw Error(ErrorCode::kDeadlineExceeded, str("node 0 does not answer at ", meeting.at, " (", error.message(),
                                                       "); is it started there, and is the port open?"));
     }
+    if (say_at.has_passed() && !std::exchange(has_said, true)) say(printer, str("waits for node 0 at ", meeting.at));
     poll(nullptr, 0, kLookAround);
   }
 }
@@ -193,8 +211,8 @@ std::vector<Guest> wait_for_nodes(const MeetingOptions& options, const Signals& 
   return meeting.wait(signals) ? meeting.take_guests() : std::vector<Guest>();
 }
 
-int join_launcher(const MeetingOptions& meeting, const Hello& hello, const OwnWork& own) {
-  SocketTransport transport(connect_patiently(meeting), Link::Greeting::kSent, meeting.lost_after);
+int join_launcher(const MeetingOptions& meeting, const Hello& hello, const OwnWork& own, Printer& printer) {
+  SocketTransport transport(connect_patiently(meeting, printer), Link::Greeting::kSent, meeting.lost_after);
   transport.link().send({MessageKind::kHello, pack(hello)});
   return serve_launcher(transport.link(), &own);
 }

@@ -36,6 +36,6 @@ struct Guest {
 std::vector<Guest> wait_for_nodes(const MeetingOptions& meeting, const Signals& signals, Printer& printer);
 
 // On another node: connects to node 0 and serves it. Returns the exit status of the job. Throws kDeadlineExceeded.
-int join_launcher(const MeetingOptions& meeting, const Hello& hello, const OwnWork& own);
+int join_launcher(const MeetingOptions& meeting, const Hello& hello, const OwnWork& own, Printer& printer);
 
 }  // namespace lockstep::tool

@@ -79,14 +79,15 @@ int lead(Job& job) {
     const bool is_good = outcome == Outcome::kGood;
     if (!is_good) attempt.show_failure();
     if (is_good || outcome == Outcome::kInterrupted || number >= options.max_restarts || !can_start_again(job)) {
-      for (const auto& node : job.nodes) node->say_goodbye({is_good ? 0 : 1, attempt.failure()});
+      const auto why = outcome == Outcome::kInterrupted ? "node 0 was told to end" : attempt.failure();
+      for (const auto& node : job.nodes) node->say_goodbye({is_good ? 0 : 1, why});
       return is_good ? 0 : 1;
     }
     say(job.printer, str("starts all tasks again (", number + 1, " of ", options.max_restarts, ")"));
   }
 }
 
-int follow(const RunOptions& options, const std::string& secret) {
+int follow(const RunOptions& options, const std::string& secret, Printer& printer) {
   return join_launcher(meeting_of(options, secret),
                        {.build = build_name(),
                         .host = own_host_name(),
@@ -95,7 +96,7 @@ int follow(const RunOptions& options, const std::string& secret) {
                         .workers = options.workers,
                         .secret = secret,
                         .address = options.local_address},
-                       {options.command, options.log_dir});
+                       {options.command, options.log_dir}, printer);
 }
 
 }  // namespace
@@ -103,9 +104,9 @@ int follow(const RunOptions& options, const std::string& secret) {
 int run_job(const RunOptions& options) {
   validate(options);
   make_log_dir(options.log_dir);
-  Printer printer;
+  Printer printer;  // outlives all others: who reads slowly keeps nobody else waiting, and signals end that wait
   const auto secret = job_secret(options, printer);
-  if (options.node_rank > 0) return follow(options, secret);
+  if (options.node_rank > 0) return follow(options, secret, printer);
   const Signals signals;
   Job job{options, signals, printer, secret, shape_of(options), {}};
   return lead(job);

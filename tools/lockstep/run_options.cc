@@ -16,6 +16,8 @@ void validate(const RunOptions& options) {
   constexpr int kMostNodes = 4096;
   constexpr int kHighestPort = 65535;
   require(!options.command.empty(), "there is no program to run");
+  require(options.workers >= 0, str("-n (--nproc-per-node) is ", options.workers, "; it must not be negative"));
+  require(options.ps >= 0, str("--ps is ", options.ps, "; it must not be negative"));
   require(options.max_restarts >= 0, str("--max-restarts is ", options.max_restarts, "; it must not be negative"));
   require(options.nodes >= 1 && options.nodes <= kMostNodes,
           str("--nnodes is ", options.nodes, "; it must be 1 to ", kMostNodes));
@@ -25,9 +27,14 @@ void validate(const RunOptions& options) {
           str("--node-rank is ", options.node_rank, " of ", options.nodes, " nodes; ranks count from 0"));
   require(options.nodes == 1 || options.rendezvous.has_value(),
           "several nodes need --rdzv HOST:PORT, where node 0 listens; give all nodes the same");
-  require(options.nodes == 1 || options.rendezvous->port != 0, "--rdzv needs a port that all nodes know, not 0");
+  require(options.nodes == 1 || (options.rendezvous->port > 0 && options.rendezvous->port <= kHighestPort),
+          str("the nodes meet at port ", options.nodes == 1 ? 0 : options.rendezvous->port,
+              " (--rdzv or --master-port); all need to know one, 1 to ", kHighestPort));
   require(options.nodes == 1 || options.hosts.empty(),
           "--nnodes is for machines where this command is started too, --hosts for those it starts itself; give one of them");
+  require(options.ssh.lost_after >= 2 * kAliveEvery,
+          "--lost-after is too short: machines give a sign of life every second; "
+          "2 is the least");
   validate(shape_of(options));
 }
 

@@ -22,10 +22,10 @@ std::FILE* open_log(const std::string& path) {
 }  // namespace
 
 TaskOutput::TaskOutput(Printer& printer, const std::string& name, const std::string& log_file)
-    : printer_(printer), prefix_(str("[", name, "] ")), log_(open_log(log_file), std::fclose) {}
+    : printer_(printer), prefix_(str("[", name, "] ")), log_file_(log_file), log_(open_log(log_file), std::fclose) {}
 
 void TaskOutput::take(std::string_view bytes) {
-  if (log_) std::fwrite(bytes.data(), 1, bytes.size(), log_.get());
+  write_log(bytes);
   for (const char c : bytes) {
     if (c == '\n' && was_return_) printer_.print("\n");  // the line has ended already
     else if (c == '\n' || c == '\r') finish_line(c);
@@ -33,7 +33,14 @@ void TaskOutput::take(std::string_view bytes) {
     was_return_ = c == '\r';
     if (line_.size() >= kLongestLine) finish_line('\n');
   }
-  if (log_) std::fflush(log_.get());
+}
+
+// The tasks go on without it.
+void TaskOutput::write_log(std::string_view bytes) {
+  if (!log_) return;
+  if (std::fwrite(bytes.data(), 1, bytes.size(), log_.get()) == bytes.size() && std::fflush(log_.get()) == 0) return;
+  say(printer_, str("the log file '", log_file_, "' cannot be written (", errno_text(errno), "): it ends here"));
+  log_.reset();
 }
 
 void TaskOutput::finish() {

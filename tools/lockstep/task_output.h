@@ -24,10 +24,12 @@ class TaskOutput {
 
  private:
   void finish_line(char end);
+  void write_log(std::string_view bytes);
 
   Printer& printer_;
   const std::string prefix_;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_;
+  const std::string log_file_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_;  // null: none, or it cannot be written any more
   std::string line_;
   bool was_return_ = false;  // the last character
   std::deque<std::string> last_lines_;
