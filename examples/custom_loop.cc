@@ -43,9 +43,8 @@ int main() {
 
   for (int epoch = 1; epoch <= 3; ++epoch) {
     for (auto batch : train) {
-      int64_t rows = 0;  // of all replicas: the last batch is smaller
-      for (const auto& part : batch) rows += part[1].size(0);
       strategy.run([&](torch::Tensor x, torch::Tensor y) {
+        const auto rows = ls::get_replica_context()->all_reduce("sum", x.size(0));  // the last batch is smaller
         // [accumulate]
         // Two half batches, one step: only the last backward() starts the sums over the replicas.
         const auto half = x.size(0) / 2;

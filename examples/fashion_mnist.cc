@@ -109,19 +109,18 @@ int main(int argc, char** argv) try {
     std::int64_t steps = 0, examples = 0;
     double loss_sum = 0;
     for (auto batch : train_batches) {
-      std::int64_t rows = 0;
-      for (const auto& part : batch) rows += part[1].size(0);
-      auto losses = strategy.run(
+      auto results = strategy.run(
           [&](torch::Tensor x, torch::Tensor y) {
+            const auto rows = ls::get_replica_context()->all_reduce("sum", x.size(0));  // the last batch is smaller
             auto per_example = torch::nn::functional::cross_entropy(
                 model->forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
-            auto loss = ls::compute_average_loss(per_example, rows);
-            loss.backward();
+            ls::compute_average_loss(per_example, rows).backward();
             optimizer.step();
-            return loss.detach();
+            return std::tuple(per_example.detach().sum(), x.size(0));
           },
           batch);
-      loss_sum += strategy.reduce("sum", losses).item<double>() * static_cast<double>(rows);
+      const auto [loss, rows] = strategy.reduce("sum", results);
+      loss_sum += loss.item<double>();
       examples += rows;
       progress.update(++steps, examples, {{"loss", loss_sum / static_cast<double>(examples)}});
     }

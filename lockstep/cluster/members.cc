@@ -102,7 +102,8 @@ void Members::lose(std::uint64_t id, const std::string& how) {
   const auto& who = member->introduction;
   fail_locked(who.task, ErrorCode::kUnavailable,
               str(who.task, " on host '", who.host, "' (process ", who.pid, ") is gone: ", how, "; its last step was ",
-                  member->activity.step < 0 ? str("none") : str(member->activity.step)));
+                  member->activity.step < 0 ? str("none") : str(member->activity.step), ", as it told ",
+                  shortened(seconds_since(member->last_heard)), " before"));
   member->has_left = true;
 }
 

@@ -81,7 +81,7 @@ std::shared_ptr<const ClusterResolver> resolve_cluster(const Environment& variab
     auto resolver = source.resolve(variables);
     const auto spec = resolver->cluster_spec();
     require_nobody_else(resolver, &source + 1, variables);
-    log_info(str("cluster: looked at ", join(", ", looked_at), "; ", resolver->source(), " says ",
+    log_info(str("cluster: looked at ", join(", ", looked_at), "; found by ", resolver->source(), ": ",
                  spec.empty() ? str("no cluster")
                               : str(spec, ", and that this is ", resolver->task_type().value_or("no task"), " ",
                                     resolver->task_id() ? std::to_string(*resolver->task_id()) : "")));

@@ -233,8 +233,8 @@ TEST(Resolve, TakesTheFirstThatDescribesACluster) {
 TEST(Resolve, SaysWhatItLookedAtAndFound) {
   const testing::LogCapture log;
   resolve_cluster(Environment::of({{"TF_CONFIG", kTfConfig}}));
-  EXPECT_THAT(log.at(LogLevel::kInfo),
-              ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("TF_CONFIG says"), ::testing::HasSubstr("ps 0"))));
+  EXPECT_THAT(log.at(LogLevel::kInfo), ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("found by TF_CONFIG"),
+                                                                               ::testing::HasSubstr("ps 0"))));
 }
 
 TEST(Resolve, AnUnfinishedDescriptionIsAnErrorNotALonelyProgram) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -76,6 +77,7 @@ struct Job::State {
 
   void find_coordinator();
   void connect();
+  void wait_for_all();  // says on the log for whom, when it takes long
   void exchange_facts(const WorkerFacts& mine);
   std::string choose_network(int machines) const;
   void make_group(const WorkerFacts& mine);
@@ -87,6 +89,7 @@ struct Job::State {
   void fail(const Error& why) noexcept;
   void throw_if_failed();
   [[noreturn]] void rethrow_with_reason(const Error& error);
+  void make_flight_folder() const;
   void write_flight_record() const noexcept;
   std::string me() const { return str(tasks[static_cast<std::size_t>(rank)]); }
 
@@ -167,6 +170,19 @@ void Job::State::connect() {
                                                 [this](const Failure& failure) { fail(Error(failure.code, failure.message)); });
 }
 
+void Job::State::wait_for_all() {
+  constexpr auto kName = "the start of the job";
+  constexpr nanoseconds kSayAfter = seconds(5);
+  const auto deadline = Deadline::after(options.join_timeout);
+  try {
+    return client->barrier(kName, std::min(kSayAfter, options.join_timeout));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDeadlineExceeded || deadline.has_passed()) throw;
+    log_warning(str(me(), " waits for the others, at ", coordinator, ": ", error.message()));
+  }
+  client->barrier(kName, deadline.remaining());
+}
+
 void Job::State::exchange_facts(const WorkerFacts& mine) {
   JobFacts here;
   here.machine = machine_key();
@@ -179,7 +195,7 @@ void Job::State::exchange_facts(const WorkerFacts& mine) {
   here.seed = mine.seed;
   here.has_mpi = (mpi != nullptr || is_started_by_mpi(rank, tasks.size())) && has_engine("mpi");
   client->put(str("facts/", rank), here.to_text());
-  client->barrier("the start of the job", options.join_timeout);
+  wait_for_all();
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
     facts.push_back(JobFacts::from_text(client->get(str("facts/", worker), options.join_timeout)));
   for (std::size_t worker = 0; worker < tasks.size(); ++worker)
@@ -322,6 +338,14 @@ void Job::State::fail(const Error& why) noexcept {
   if (group != nullptr) group->abort(why);
 }
 
+// Now, not when the job has failed, somebody may look at what is wrong with it.
+void Job::State::make_flight_folder() const {
+  std::error_code error;
+  const auto folder = Environment().get("LOCKSTEP_FLIGHT_DIR");
+  if (folder) std::filesystem::create_directories(*folder, error);
+  if (error) log_warning(str("LOCKSTEP_FLIGHT_DIR: the folder '", *folder, "' cannot be made (", error.message(), ")"));
+}
+
 void Job::State::write_flight_record() const noexcept {
   try {
     const auto folder = Environment().get("LOCKSTEP_FLIGHT_DIR");
@@ -370,6 +394,7 @@ void Job::State::start_watch() {
 Job::Job(const ClusterResolver& resolver, const WorkerFacts& mine, const JobOptions& options)
     : state_(std::make_unique<State>(resolver, options)) {
   State& s = *state_;
+  s.make_flight_folder();
   s.connect();
   try {
     s.exchange_facts(mine);

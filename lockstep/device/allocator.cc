@@ -21,7 +21,8 @@ void keep_freed_memory() {
     mallopt(M_TOP_PAD, 64 << 20);
     allocate_tensors_with_malloc();
     log_info(
-        "tensors come from malloc, and glibc keeps what they free (MirroredOptions::freed_memory or LOCKSTEP_MALLOC=system to "
+        "tensors come from malloc, and glibc keeps what they free (the strategy's option freed_memory or "
+        "LOCKSTEP_MALLOC=system to "
         "change)");
   });
 }

@@ -14,6 +14,7 @@
 #include "lockstep/cluster/address.h"
 #include "lockstep/cluster/resolve.h"
 #include "lockstep/cluster/roles.h"
+#include "lockstep/strategy/strategy_extended.h"
 
 namespace lockstep {
 namespace {
@@ -151,8 +152,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Start start)
     : Strategy(std::move(start.devices), start.replicas, default_cross_device_ops()),
       resolver_(std::move(start.resolver)),
       job_(std::move(start.job)) {
-  std::vector<std::string> names;
-  for (const auto& device : replicas().devices()) names.push_back(device.name);
+  const auto names = extended().worker_devices();
   log_info(str(kName, ": worker ", worker_rank(), " of ", num_workers(), ", ", names.size(), " of ", num_replicas_in_sync(),
                " replicas here, on ", join(", ", names), ", ", replicas().intra_op_threads(), " intra-op threads each",
                job_ != nullptr ? str("; engine: ", job_->engine_choice()) : str("")));

@@ -30,15 +30,30 @@ at::Tensor copy_like(const at::Tensor& gradient, const at::Tensor& parameter) {
 }  // namespace
 
 void GradientReducer::State::before(std::size_t replica) {
+  const auto wrong = drop_stale(replica);
+  if (!wrong) return;
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      str("parameter '", names[*wrong], "' of ", model->name(),
+          " got other memory (torch::load) after a step, and its new gradient was added to the last step's; train inside "
+          "run(), where that is noticed in time, or call zero_grad() after loading"));
+}
+
+std::optional<std::size_t> GradientReducer::State::drop_stale(std::size_t replica) {
+  std::optional<std::size_t> wrong;
   Replica& mine = replicas[replica];
-  if (!mine.has_stale) return;
-  for (auto& slot : mine.slots) {
-    const bool is_stale = slot.stale.defined() && slot.parameter.grad().is_same(slot.stale) &&
-                          internal::version_of(slot.stale) == slot.stale_version;
-    if (is_stale) slot.parameter.mutable_grad().reset();
+  if (!mine.has_stale) return wrong;
+  for (std::size_t i = 0; i < mine.slots.size(); ++i) {
+    auto& slot = mine.slots[i];
+    if (slot.stale.defined() && slot.parameter.grad().is_same(slot.stale)) {
+      const bool is_written = internal::version_of(slot.stale) != slot.stale_version;
+      if (is_written && slot.has_lost_hooks()) wrong = i;
+      if (!is_written || slot.has_lost_hooks()) slot.parameter.mutable_grad().reset();
+    }
     slot.stale.reset();
   }
   mine.has_stale = false;
+  return wrong;
 }
 
 void GradientReducer::State::after(std::size_t replica, std::size_t index, const at::Tensor& incoming) {

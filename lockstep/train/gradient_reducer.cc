@@ -32,30 +32,40 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
   }
   if (model->replicas() != nullptr)
     observer = model->replicas()->observe_runs(
-        {.before = [this] { forget_losses(), recover(); }, .failed = [this] { after_failed_run(); }});
+        {.before = [this] { forget_losses(), recover(), rehook(); }, .failed = [this] { after_failed_run(); }});
 }
 
-void GradientReducer::State::watch(std::size_t replica, std::size_t index) {
+void GradientReducer::State::hook(std::size_t replica, std::size_t index) {
   Slot& slot = replicas[replica].slots[index];
-  if (!slot.hooks.empty()) return require_hooked(slot, index);
-  if (!slot.parameter.requires_grad()) return;
+  slot.hooks.clear();
   slot.hooks.push_back(internal::before_gradient(slot.parameter, [this, replica] { before(replica); }));
   slot.hooks.push_back(internal::on_gradient_ready(
       slot.parameter, [this, replica, index](const at::Tensor& incoming) { after(replica, index, incoming); }));
   slot.accumulator = internal::accumulator_of(slot.parameter);
+  slot.kind = slot.parameter.options();
 }
 
-// LibTorch forgets the hooks of a parameter that gets another dtype or device.
-void GradientReducer::State::require_hooked(const Slot& slot, std::size_t index) const {
-  if (!slot.parameter.requires_grad() || internal::accumulator_of(slot.parameter) == slot.accumulator) return;
-  throw Error(ErrorCode::kFailedPrecondition,
-              lockstep::str("parameter '", names[index], "' of ", model->name(),
-                            " got another dtype or device after the optimizer was made (it is ", slot.parameter.scalar_type(),
-                            " on ", slot.parameter.device(), " now); make the optimizer after model->to(...)"));
+void GradientReducer::State::watch(std::size_t replica, std::size_t index) {
+  Slot& slot = replicas[replica].slots[index];
+  if (!slot.parameter.requires_grad()) return;
+  if (slot.hooks.empty()) return hook(replica, index);
+  if (!slot.has_lost_hooks()) return;
+  if (!slot.is_same_kind())
+    throw Error(ErrorCode::kFailedPrecondition,
+                lockstep::str("parameter '", names[index], "' of ", model->name(),
+                              " got another dtype or device after the optimizer was made (it is ", slot.parameter.scalar_type(),
+                              " on ", slot.parameter.device(), " now); make the optimizer after model->to(...)"));
+  hook(replica, index);
+}
+
+void GradientReducer::State::rehook() {
+  for (std::size_t replica = 0; replica < replicas.size(); ++replica)
+    for (std::size_t i = 0; i < replicas[replica].slots.size(); ++i)
+      if (const Slot& slot = replicas[replica].slots[i]; slot.has_lost_hooks() && slot.is_same_kind()) hook(replica, i);
 }
 
 void GradientReducer::State::retire() {
-  for (std::size_t replica = 0; replica < replicas.size(); ++replica) before(replica);
+  for (std::size_t replica = 0; replica < replicas.size(); ++replica) drop_stale(replica);
   for (auto& replica : replicas)
     for (auto& slot : replica.slots) slot.hooks.clear();
   observer.reset();

@@ -2,12 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <utility>
 
 #include "lockstep/collective/bucket_exchange.h"
 #include "lockstep/collective/bucket_plan.h"
 #include "lockstep/collective/group.h"
 #include "lockstep/train/gradient_reducer.h"
+#include "lockstep/variable/gradient_hooks.h"
 
 namespace lockstep {
 
@@ -39,7 +41,15 @@ struct GradientReducer::State {
     int fired = 0;                                  // outside no_sync, since the last step
     std::vector<std::shared_ptr<void>> hooks = {};  // none: frozen
     const void* accumulator = nullptr;              // that they are on
+    at::TensorOptions kind = {};                    // of the parameter, when they were
 
+    // LibTorch forgets the hooks of a parameter that gets other memory: another dtype or device, or torch::load.
+    bool has_lost_hooks() const {
+      return !hooks.empty() && parameter.requires_grad() && internal::accumulator_of(parameter) != accumulator;
+    }
+    bool is_same_kind() const {
+      return parameter.scalar_type() == c10::typeMetaToScalarType(kind.dtype()) && parameter.device() == kind.device();
+    }
     bool is_planned() const { return bucket != kNoBucket; }
     bool is_direct() const { return is_planned() && !gradient.defined(); }
   };
@@ -58,7 +68,10 @@ struct GradientReducer::State {
   State(std::shared_ptr<ModuleReplicas> of, const GradientOptions& with);
 
   // While backward() runs (gradient_fill.cc).
-  void before(std::size_t replica);  // drops what the last step left
+  // Drops what the last step left. Throws kFailedPrecondition when that has become part of a new gradient.
+  void before(std::size_t replica);
+  // The last parameter of which it has, if any.
+  std::optional<std::size_t> drop_stale(std::size_t replica);
   void after(std::size_t replica, std::size_t index, const at::Tensor& incoming);
   void settle(Slot& slot, const at::Tensor& incoming);  // makes the gradient one that can be summed
   void publish(std::size_t replica, const Slot& slot);
@@ -99,10 +112,11 @@ struct GradientReducer::State {
   void synchronize(std::size_t replica, ReplicaContext& context, Group& group);
   // Throws kFailedPrecondition when the replica's sums have begun.
   void require_unpublished(std::size_t replica) const;
-  // Hooks a parameter that needs gradients, unless it has hooks already.
+  // Hooks a parameter that needs gradients, unless it has hooks already. Throws kFailedPrecondition when it got another dtype
+  // or device.
   void watch(std::size_t replica, std::size_t index);
-  // Throws kFailedPrecondition when LibTorch has dropped the hooks.
-  void require_hooked(const Slot& slot, std::size_t index) const;
+  void hook(std::size_t replica, std::size_t index);
+  void rehook();  // before a run(): those that have lost their hooks since the last
   // Gives the gradients up: hooks are gone, synchronize() throws.
   void retire();
   // Gradients that no hook has seen: of parameters that were frozen until now, and those that the user has set.

@@ -39,6 +39,13 @@ std::shared_ptr<torch::nn::Module> clone_of(const torch::nn::Module& module) {
   }
 }
 
+std::vector<at::Tensor> all_tensors(const torch::nn::Module& module) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& list : {module.parameters(), module.buffers()})
+    std::ranges::copy_if(list, std::back_inserter(tensors), [](const at::Tensor& tensor) { return tensor.defined(); });
+  return tensors;
+}
+
 // For every tensor of the list, where it stands in it first: tied weights stand in it more than once.
 std::vector<std::size_t> ties(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
   std::map<const void*, std::size_t> first;
@@ -168,7 +175,7 @@ ModuleReplicas::ModuleReplicas(const Factory& make) {
   generator.set_state(state);
   for (std::size_t replica = 0; replica < size(); ++replica) {
     modules_[replica]->to(replicas_->torch_device(static_cast<int>(replica)));
-    if (replica == 0) take_from_first_worker();
+    if (replica == 0) take_from_first_worker("the initial weights of ", all_tensors(*modules_[0]));
     else copy_from_first(replica);
   }
   synchronized_at_run_ = replicas_->runs();
@@ -187,14 +194,10 @@ void ModuleReplicas::copy_from_first(std::size_t replica) const {
   copy_tensors(modules_[0]->named_buffers(), modules_[replica]->named_buffers(), name_);
 }
 
-void ModuleReplicas::take_from_first_worker() const {
-  if (replicas_->workers() == nullptr) return;
-  std::vector<at::Tensor> tensors;
-  for (const auto& list : {modules_[0]->parameters(), modules_[0]->buffers()})
-    for (const auto& tensor : list)
-      if (tensor.defined()) tensors.push_back(tensor);
+void ModuleReplicas::take_from_first_worker(const char* what, std::vector<at::Tensor> tensors) const {
+  if (replicas_->workers() == nullptr || tensors.empty()) return;
   const c10::NoGradGuard no_grad;
-  if (!tensors.empty()) replicas_->workers()->broadcast(str("the initial weights of ", name_).c_str(), tensors);
+  replicas_->workers()->broadcast(str(what, name_).c_str(), tensors);
 }
 
 // Every replica of every worker goes on with its own; the mean is there for whoever looks.
@@ -244,8 +247,15 @@ void ModuleReplicas::note_state() const {
 }
 
 void ModuleReplicas::hand_out_changes() const {
-  for (const auto& mirror : mirrors_)
-    if (mirror->is_changed()) mirror->hand_out();
+  std::vector<at::Tensor> parameters;
+  std::vector<const Mirror*> changed;
+  for (const auto& mirror : mirrors_) {
+    if (!mirror->is_changed()) continue;
+    changed.push_back(mirror.get());
+    if (!mirror->is_buffer) parameters.push_back(mirror->copies[0]);
+  }
+  take_from_first_worker("weights that all workers must write alike outside run(), of ", std::move(parameters));
+  for (const auto* mirror : changed) mirror->hand_out();
 }
 
 const std::shared_ptr<torch::nn::Module>& ModuleReplicas::at(std::size_t replica) const {

@@ -18,8 +18,10 @@ namespace lockstep {
 // on read: every replica updates its own, and the first look from outside run() after a run() replaces all copies by
 // their mean (integers: by replica 0's); with several workers they exchange that mean after every run(), so that one worker
 // may look alone. A tensor that a program writes outside run() in the copy that it sees there,
-// replica 0's, reaches all others at the next run(): so torch::load(model.local(), file) loads all. (Not seen: what is
-// written through tensor.data() or data_ptr(), which LibTorch does not count as a write.)
+// replica 0's, reaches all others at the next run(): so `auto copy = model.local(); torch::load(copy, file);` loads all. With
+// several workers all must write the same parameters, and worker 0's values are everybody's; one that writes alone, and the
+// others with it, get kFailedPrecondition at the next run(). (Not seen: what is written through tensor.data() or data_ptr(),
+// which LibTorch does not count as a write.)
 class ModuleReplicas {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
@@ -71,7 +73,8 @@ class ModuleReplicas {
   void copy_from_first(std::size_t replica) const;
   void list_mirrors();
   void note_state() const;
-  void take_from_first_worker() const;
+  // The tensors become worker 0's, where there are several.
+  void take_from_first_worker(const char* what, std::vector<at::Tensor> tensors) const;
   void exchange_buffers() const;
   void hand_out_changes() const;
 

@@ -67,6 +67,58 @@ TEST(OutsideWrites, LoadedWeightsReachAllReplicas) {
   EXPECT_TRUE(all_have(strategy, model, saved->linear->weight));
 }
 
+// Resuming: the optimizer may be there before the weights.
+TEST(OutsideWrites, WeightsLoadedBesideAnOptimizerAreTrained) {
+  const auto file = ::testing::TempDir() + "outside_writes_beside.pt";
+  const auto saved = std::make_shared<Net>();
+  torch::save(saved, file);
+  const auto trained = [&](bool loads_first) {
+    MirroredStrategy strategy(cpus(2));
+    const auto scope = strategy.scope();
+    auto model = mirrored<Net>();
+    auto local = model.local();
+    if (loads_first) torch::load(local, file);
+    auto optimizer = lockstep::optimizer<Sgd>(model, 0.1);
+    const auto step = [&] {
+      strategy.run([&](ReplicaContext& context) {
+        model->forward(torch::full({1, 3}, 1.0 + context.replica_id_in_sync_group())).square().sum().backward();
+        optimizer.step();
+      });
+    };
+    if (!loads_first) {
+      step();
+      torch::load(local, file);
+    }
+    for (int k = 0; k < 3; ++k) step();
+    EXPECT_TRUE(torch::equal(model.at(0).linear->weight, model.at(1).linear->weight));
+    return model->linear->weight.detach().clone();
+  };
+  EXPECT_TRUE(torch::equal(trained(false), trained(true)));
+  EXPECT_FALSE(torch::equal(trained(true), saved->linear->weight));
+  std::remove(file.c_str());
+}
+
+// Nothing is called between loading and backward() that could notice.
+TEST(OutsideWrites, WeightsLoadedBetweenStepsWithoutAStrategyNeedAZeroGrad) {
+  const auto file = ::testing::TempDir() + "outside_writes_alone.pt";
+  torch::save(std::make_shared<Net>(), file);
+  auto model = mirrored<Net>();
+  auto optimizer = lockstep::optimizer<Sgd>(model, 0.1);
+  const auto load_and_step = [&](bool zeroes) {
+    auto local = model.local();
+    torch::load(local, file);
+    if (zeroes) optimizer.zero_grad();
+    model->forward(torch::ones({1, 3})).sum().backward();
+    optimizer.step();
+    return model->linear->weight.detach().clone();
+  };
+  const auto once = load_and_step(false);
+  EXPECT_TRUE(torch::equal(once, load_and_step(true)));
+  EXPECT_EQ(testing::code_of([&] { load_and_step(false); }), ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(torch::equal(once, load_and_step(false))) << "what was added up is dropped";
+  std::remove(file.c_str());
+}
+
 TEST(OutsideWrites, AnotherDtypeReachesAllReplicasAndAnOptimizerMadeBeforeSaysSo) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();

@@ -168,10 +168,32 @@ TEST(Workers, GoOnAfterACallThatDidNotFit) {
       for (const auto& ending : cluster.join(40s)) {
         EXPECT_EQ(ending.exit_code, 0) << ending;
         EXPECT_EQ(ending.after("failures"), kind == "none" ? "0" : "1") << ending;
-        if (kind != "none") EXPECT_EQ(ending.after("failure"), "kFailedPrecondition") << ending;
+        EXPECT_EQ(ending.after("failure").value_or("none"), kind == "none" ? "none" : "kFailedPrecondition") << ending;
         if (right.empty()) right = ending.after("weights").value_or("none");
         EXPECT_EQ(ending.after("weights"), right) << ending;
       }
+    }
+  }
+}
+
+TEST(Workers, WeightsWrittenOutsideRunByAllAreWorkerZeros) {
+  for (const std::string replicas : {"replicas=1", "replicas=2"}) {
+    Cluster cluster(2);
+    cluster.start_all({"outside_writes", "who=all", replicas, "timeout=15", "join=30"});
+    const auto endings = cluster.join(40s);
+    for (const auto& ending : endings) EXPECT_EQ(ending.exit_code, 0) << ending;
+    EXPECT_EQ(endings.at(0).after("weights"), endings.at(1).after("weights"));
+  }
+}
+
+TEST(Workers, WeightsWrittenOutsideRunByOneAreAnErrorOfAll) {
+  for (const std::string engine : {"engine=auto", "engine=gloo"}) {
+    Cluster cluster(2);
+    cluster.start_all({"outside_writes", "who=chief", engine, "timeout=15", "join=30"});
+    for (const auto& ending : cluster.join(40s)) {
+      EXPECT_EQ(ending.error_code(), "kFailedPrecondition") << ending;
+      EXPECT_THAT(ending.after("error").value_or(""), HasSubstr("weights that all workers must write alike outside run()"))
+          << ending;
     }
   }
 }

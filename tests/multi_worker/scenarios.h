@@ -26,12 +26,13 @@ MultiWorkerOptions options_of(const Parameters& parameters);
 void run_scenario(const std::string& name, const Parameters& parameters);
 
 // The scenarios.
-void train(const Parameters& parameters);        // a CNN with dropout; prints the weights' digest
-void collectives(const Parameters& parameters);  // every kind of collective; prints what came
-void errors(const Parameters& parameters);       // calls that do not fit together; prints the codes
-void cases(const Parameters& parameters);        // numbered ones of CASES.md; prints what came
-void misbehave(const Parameters& parameters);    // one worker does what it should not
-void go_on(const Parameters& parameters);        // a call that does not fit in a training loop; prints the weights' digest
-void tensors(const Parameters& parameters);      // collectives on the replicas' device against those on the CPU; times
+void train(const Parameters& parameters);           // a CNN with dropout; prints the weights' digest
+void collectives(const Parameters& parameters);     // every kind of collective; prints what came
+void errors(const Parameters& parameters);          // calls that do not fit together; prints the codes
+void cases(const Parameters& parameters);           // numbered ones of CASES.md; prints what came
+void misbehave(const Parameters& parameters);       // one worker does what it should not
+void go_on(const Parameters& parameters);           // a call that does not fit in a training loop; prints the weights' digest
+void outside_writes(const Parameters& parameters);  // weights written outside run(), by all or one; prints their digest
+void tensors(const Parameters& parameters);         // collectives on the replicas' device against those on the CPU; times
 
 }  // namespace lockstep::testing
