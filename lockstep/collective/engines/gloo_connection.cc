@@ -166,8 +166,7 @@ class ConnectWatch {
   ConnectWatch(Device& device, const std::function<void()>& check) {
     if (!check) return;
     thread_ = start_thread("lockstep:mesh", [this, &device, &check](const std::stop_token&) {
-      const auto start = over_.value();
-      while (!over_.wait(start, Deadline::after(kLook))) try {
+      while (!over_.wait(0, Deadline::after(kLook))) try {
           check();
         } catch (const Error& error) {
           failure_ = error;
