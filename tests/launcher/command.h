@@ -83,6 +83,7 @@ class Launcher {
   Launcher(const std::vector<std::string>& arguments, const std::string& output) {
     pid_ = fork();
     if (pid_ != 0) return;
+    for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // tests may run where these are ignored
     std::freopen(output.c_str(), "w", stdout);
     dup2(STDOUT_FILENO, STDERR_FILENO);
     std::vector<char*> words = {const_cast<char*>("lockstep")};
