@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/reminder.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/cluster/clock_offset.h"
@@ -70,16 +71,14 @@ std::string why_not_reached(const std::shared_ptr<grpc::Channel>& channel, const
 
 void wait_for(const std::shared_ptr<grpc::Channel>& channel, const Address& address, const Task& task, nanoseconds timeout) {
   const auto deadline = Deadline::after(timeout);
-  const auto say_at = Deadline::after(kSayAfter);
-  bool has_said = false;
+  Reminder reminder(kSayAfter);
   while (channel->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY) {
     if (deadline.has_passed())
       throw Error(ErrorCode::kDeadlineExceeded,
                   str(task, " cannot reach the coordinator at ", address, " in ",
                       std::chrono::duration<double>(timeout).count(), " s (", why_not_reached(channel, address)));
     channel->WaitForStateChange(channel->GetState(true), std::chrono::system_clock::now() + kRetry);
-    if (!say_at.has_passed() || std::exchange(has_said, true)) continue;
-    log_warning(str(task, " waits for the coordinator at ", address));
+    if (reminder.is_due()) log_warning(str(task, " waits for the coordinator at ", address));
   }
 }
 

@@ -19,11 +19,9 @@ Error cannot_serve(const Address& listen_on, const TlsFiles& tls) {
     return Error(ErrorCode::kFailedPrecondition,
                  str("the coordinator cannot listen on ", listen_on, ": ", error.message(), " Is this its host?"));
   }
-  const auto certificates = str("the certificate '", tls.certificate, "', the key '", tls.key, "' and the authority '",
-                                tls.certificate_authority, "' do not fit together, or are no PEM files");
   return Error(ErrorCode::kFailedPrecondition,
-               str("the coordinator cannot serve on ", listen_on,
-                   ", which is free: ", tls.is_given() ? certificates : str("gRPC refuses; LOCKSTEP_LOG=info says more")));
+               str("the coordinator cannot serve on ", listen_on, ", which is free: ",
+                   tls.is_given() ? internal::unusable(tls) : str("gRPC refuses; LOCKSTEP_LOG=info says more")));
 }
 
 }  // namespace

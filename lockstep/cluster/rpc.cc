@@ -76,6 +76,11 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& tls)
   return grpc::SslServerCredentials(options);
 }
 
+std::string unusable(const TlsFiles& tls) {
+  return str("the certificate '", tls.certificate, "', the key '", tls.key, "' and the authority '", tls.certificate_authority,
+             "' do not fit together, or are no PEM files");
+}
+
 void require_usable(const TlsFiles& tls) {
   if (!tls.is_given()) return;
   rpc::Coordination::Service nothing;  // a server must have something to serve
@@ -83,10 +88,7 @@ void require_usable(const TlsFiles& tls) {
   int port = 0;
   builder.RegisterService(&nothing);
   builder.AddListeningPort("127.0.0.1:0", server_credentials(tls), &port);
-  if (builder.BuildAndStart() == nullptr || port == 0)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("TLS: the certificate '", tls.certificate, "', the key '", tls.key, "' and the authority '",
-                    tls.certificate_authority, "' do not fit together, or are no PEM files"));
+  if (builder.BuildAndStart() == nullptr || port == 0) throw Error(ErrorCode::kInvalidArgument, str("TLS: ", unusable(tls)));
 }
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const TlsFiles& tls) {

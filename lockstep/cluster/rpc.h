@@ -37,6 +37,9 @@ grpc::Status as_status(Body&& body) {
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& tls);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const TlsFiles& tls);
 
+// Which files they are, and that gRPC does not take them.
+std::string unusable(const TlsFiles& tls);
+
 // Throws kInvalidArgument for files that are no PEM, or do not fit together. A client's gRPC finds out only when it connects,
 // and then tries again and again; a server's, which is what this asks, at once.
 void require_usable(const TlsFiles& tls);

@@ -27,6 +27,10 @@ struct Nodes : ::testing::Test {
     return std::make_unique<Launcher>(arguments, scratch.path(str("node_", rank)));
   }
   std::string output(int rank) const { return scratch.read(str("node_", rank)); }
+  void expect_good(const std::vector<Launcher*>& by_rank) const {
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
+      EXPECT_EQ(by_rank[rank]->wait(), 0) << output(static_cast<int>(rank));
+  }
 
   int nodes = 2;
   const Scratch scratch;
@@ -124,9 +128,7 @@ TEST_F(Nodes, MayComeFarApart) {
   const auto one = start(1, "echo done", {"--lost-after", "2"});
   std::this_thread::sleep_for(std::chrono::milliseconds(3500));
   const auto two = start(2, "echo done", {"--lost-after", "2"});
-  EXPECT_EQ(zero->wait(), 0) << output(0);
-  EXPECT_EQ(one->wait(), 0) << output(1);
-  EXPECT_EQ(two->wait(), 0) << output(2);
+  expect_good({zero.get(), one.get(), two.get()});
 }
 
 TEST_F(Nodes, OneThatDiedBeforeAllCameMayComeAgain) {
@@ -141,9 +143,7 @@ TEST_F(Nodes, OneThatDiedBeforeAllCameMayComeAgain) {
   ASSERT_TRUE(comes_true([&] { return output(0).find("waits for it again") != std::string::npos; }));
   const auto one = start(1, "echo done");
   const auto two = start(2, "echo done");
-  EXPECT_EQ(zero->wait(), 0) << output(0);
-  EXPECT_EQ(one->wait(), 0) << output(1);
-  EXPECT_EQ(two->wait(), 0) << output(2);
+  expect_good({zero.get(), one.get(), two.get()});
 }
 
 TEST_F(Nodes, OneThatWaitsForOthersCanBeInterrupted) {

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/reminder.h"
 #include "lockstep/base/str.h"
 #include "tools/lockstep/log_files.h"
 
@@ -45,8 +46,7 @@ bool Attempt::prepare() {
   const auto places = place_tasks(job_.shape);
   for (std::size_t node = 0; node < places.size(); ++node) job_.nodes[node]->prepare(places[node].size());
   const auto deadline = Deadline::after(job_.options.join_timeout);
-  const auto say_at = Deadline::after(std::chrono::seconds(5));
-  bool has_said = false;
+  Reminder reminder(std::chrono::seconds(5));
   const auto is_ready = [](const auto& node) { return node->ports().has_value(); };
   while (true) {
     const auto waited_for = std::ranges::find_if_not(job_.nodes, is_ready);
@@ -54,7 +54,7 @@ bool Attempt::prepare() {
     if (deadline.has_passed())
       throw Error(ErrorCode::kDeadlineExceeded,
                   str((*waited_for)->name(), " has not answered in ", seconds(job_.options.join_timeout), " s"));
-    if (say_at.has_passed() && !std::exchange(has_said, true)) say(job_.printer, str("waits for ", (*waited_for)->name()));
+    if (reminder.is_due()) say(job_.printer, str("waits for ", (*waited_for)->name()));
     wait_for_news();
     if (!job_.signals.take().empty()) return false;
     work();

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/reminder.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/cluster/socket.h"
@@ -68,15 +69,13 @@ class Meeting {
   // False when a signal asked for the end.
   bool wait(const Signals& signals) {
     const auto deadline = Deadline::after(options_.timeout);
-    const auto say_at = Deadline::after(kSayAfter);
-    bool has_said = false;
+    Reminder reminder(kSayAfter);
     while (static_cast<int>(guests_.size()) < options_.nodes - 1) {
       if (deadline.has_passed())
         throw Error(ErrorCode::kDeadlineExceeded,
                     str("waited ", std::chrono::duration<double>(options_.timeout).count(), " s at ", options_.at,
                         "; missing are ", who_is_missing(), ". Start `lockstep run` there with the same --nnodes and --rdzv"));
-      if (say_at.has_passed() && !std::exchange(has_said, true))
-        say(printer_, str("waits at ", options_.at, " for ", who_is_missing()));
+      if (reminder.is_due()) say(printer_, str("waits at ", options_.at, " for ", who_is_missing()));
       wait_for_news(signals);
       if (!signals.take().empty()) return false;
       accept_new();
@@ -188,8 +187,7 @@ class Meeting {
 
 Socket connect_patiently(const MeetingOptions& meeting, Printer& printer) {
   const auto deadline = Deadline::after(meeting.timeout);
-  const auto say_at = Deadline::after(kSayAfter);
-  bool has_said = false;
+  Reminder reminder(kSayAfter);
   while (true) {
     try {
       return Socket::connect(meeting.at, deadline);
@@ -199,7 +197,7 @@ Socket connect_patiently(const MeetingOptions& meeting, Printer& printer) {
         throw Error(ErrorCode::kDeadlineExceeded, str("node 0 does not answer at ", meeting.at, " (", error.message(),
                                                       "); is it started there, and is the port open?"));
     }
-    if (say_at.has_passed() && !std::exchange(has_said, true)) say(printer, str("waits for node 0 at ", meeting.at));
+    if (reminder.is_due()) say(printer, str("waits for node 0 at ", meeting.at));
     poll(nullptr, 0, kLookAround);
   }
 }
