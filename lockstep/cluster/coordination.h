@@ -73,7 +73,7 @@ class CoordinationClient {
   std::string get(const std::string& key, std::chrono::nanoseconds timeout);
   void barrier(const std::string& name, std::chrono::nanoseconds timeout);
 
-  // What others are told about this task; sent with the next heartbeat.
+  // What others are told about this task; sent with the next heartbeat, and with the good-bye.
   void set_activity(const Activity& activity);
 
   // What the coordinator's clock shows minus what this machine's does, from the heartbeats; zero before the first.

@@ -31,7 +31,7 @@ constexpr milliseconds kOneTry(5000);             // to connect; with TLS that i
 constexpr std::size_t kLongestReason = 64 << 10;  // everybody gets it
 constexpr std::chrono::seconds kSayAfter(5);      // how long a start may take before the log says for whom it waits
 constexpr std::chrono::seconds kShortCall(10);    // for a call that waits for nobody
-constexpr std::chrono::seconds kLastWord(1);      // a coordinator that does not answer must not keep who fails
+constexpr std::chrono::seconds kLastWord(1);      // a coordinator that does not answer must not keep who fails or leaves
 constexpr std::chrono::seconds kOnTheWay(2);      // what a call may take beyond its wait
 constexpr std::chrono::seconds kFailurePoll(20);  // one question whether anything has failed
 constexpr std::chrono::seconds kLastLook(1);      // at why it was not reached
@@ -98,6 +98,8 @@ struct CoordinationClient::State {
   grpc::Status call(nanoseconds timeout, const Call& make);
   void throw_failure_or(const grpc::Status& status, const std::string& what);
   rpc::Wait wait_message(const std::string& name, nanoseconds timeout) const;
+  // What this task does.
+  void tell(nanoseconds timeout);
 
   // Const after construction.
   const Task task;
@@ -163,6 +165,7 @@ rpc::Admission CoordinationClient::State::join(const rpc::Introduction& introduc
 }
 
 CoordinationClient::State::~State() {
+  tell(kLastWord);  // others may still wait for what this task has sent: they must know that it was
   {
     const std::lock_guard lock(mu);
     is_ending = true;
@@ -177,24 +180,31 @@ CoordinationClient::State::~State() {
 
 void CoordinationClient::State::keep_in_touch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    rpc::Note note;
     {
       std::unique_lock lock(mu);
       changed.wait_for(lock, kHeartbeat, [&] { return is_ending || has_news; });
       if (is_ending || failure) return;
       has_news = false;
-      note.mutable_activity()->set_step(activity.step);
-      note.mutable_activity()->set_doing(activity.doing);
-      note.mutable_activity()->set_calls(activity.calls);
     }
-    note.set_member(member);
-    rpc::Heard heard;
-    const auto sent = ClockOffset::clock();
-    // Whether the coordinator lives is the lifeline's business.
-    const auto status = call(kShortCall, [&](grpc::ClientContext& context) { return stub->Tell(&context, note, &heard); });
-    const std::lock_guard lock(mu);
-    if (status.ok()) clock.add(sent, nanoseconds(heard.clock_nanoseconds()), ClockOffset::clock());
+    tell(kShortCall);
   }
+}
+
+// Whether the coordinator lives is the lifeline's business.
+void CoordinationClient::State::tell(nanoseconds timeout) {
+  rpc::Note note;
+  note.set_member(member);
+  {
+    const std::lock_guard lock(mu);
+    note.mutable_activity()->set_step(activity.step);
+    note.mutable_activity()->set_doing(activity.doing);
+    note.mutable_activity()->set_calls(activity.calls);
+  }
+  rpc::Heard heard;
+  const auto sent = ClockOffset::clock();
+  const auto status = call(timeout, [&](grpc::ClientContext& context) { return stub->Tell(&context, note, &heard); });
+  const std::lock_guard lock(mu);
+  if (status.ok()) clock.add(sent, nanoseconds(heard.clock_nanoseconds()), ClockOffset::clock());
 }
 
 void CoordinationClient::State::watch_failures(const std::stop_token& stop) {

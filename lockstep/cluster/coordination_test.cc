@@ -201,6 +201,21 @@ TEST_F(Coordination, AnybodyCanLook) {
   FAIL() << "the activity was never told";
 }
 
+// Others may still wait for what it has sent.
+TEST_F(Coordination, WhoLeavesHasToldWhatItDidLast) {
+  auto zero = join(0);
+  zero->set_activity({3, "a sum", 17});
+  zero.reset();
+  for (int round = 0; round < 100; ++round) {
+    const auto view = inspect_cluster(local(server.port()), 5s);
+    ASSERT_EQ(view.members.size(), 1U);
+    EXPECT_EQ(view.members[0].activity.calls, 17U);
+    if (view.members[0].has_left) return;
+    std::this_thread::sleep_for(50ms);
+  }
+  FAIL() << "it has not left";
+}
+
 TEST_F(Coordination, OnOneMachineTheClocksAreTheSame) {
   const auto zero = join(0);
   for (int round = 0; round < 100 && zero->clock_offset() == 0ns; ++round) std::this_thread::sleep_for(50ms);

@@ -115,7 +115,7 @@ void Members::fail(std::uint64_t id, ErrorCode code, const std::string& message)
 void Members::note(std::uint64_t id, const Activity& activity) {
   const std::lock_guard lock(mu_);
   if (Member* member = find(id)) {
-    member->activity = activity;
+    if (activity.calls >= member->activity.calls) member->activity = activity;  // a note may overtake another
     member->last_heard = std::chrono::steady_clock::now();
   }
 }

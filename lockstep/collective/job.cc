@@ -422,6 +422,7 @@ Job::~Job() {
     state_->workers->close(Error(ErrorCode::kFailedPrecondition, "the strategy of these workers was destroyed"));
     state_->workers->set_channel_factory(nullptr);
     state_->workers->forget_device_factory();
+    state_->client->set_activity(activity_of(state_->workers->calls()));
   }
   state_->client.reset();
 }

@@ -43,6 +43,10 @@ std::string account_of(const Member& member, double age) {
 
 }  // namespace
 
+Activity activity_of(const Calls& calls) {
+  return {static_cast<std::int64_t>(calls.step()), calls.describe(), calls.count()};
+}
+
 Watchdog::Watchdog(const Calls& calls, Setup setup) : calls_(calls), setup_(std::move(setup)) {
   thread_ = start_thread("lockstep:dog", [this](const std::stop_token& stop) { watch(stop); });
 }
@@ -56,7 +60,7 @@ void Watchdog::watch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     ending_.doze(0, kTick);
     try {
-      setup_.tell({static_cast<std::int64_t>(calls_.step()), calls_.describe(), calls_.count()});
+      setup_.tell(activity_of(calls_));
       const auto under_way = calls_.under_way();
       std::erase_if(warned_at_, [&](const auto& entry) {
         return std::ranges::none_of(under_way, [&](const Call& call) { return call.number == entry.first; });

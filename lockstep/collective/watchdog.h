@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// What a worker tells the others it does.
+Activity activity_of(const Calls& calls);
+
 // Watches how long this worker waits in a collective, and says who is late.
 //
 // Note [late workers]
