@@ -100,6 +100,8 @@ struct CoordinationClient::State {
   rpc::Wait wait_message(const std::string& name, nanoseconds timeout) const;
   // What this task does.
   void tell(nanoseconds timeout);
+  // Whether it is worth while to tell more: not after fail(), nor when the last word was not answered.
+  bool is_heard() const;
 
   // Const after construction.
   const Task task;
@@ -119,6 +121,8 @@ struct CoordinationClient::State {
   std::optional<Failure> failure;
   std::set<grpc::ClientContext*> calls;  // under way
   bool is_ending = false;
+  bool was_answered = true;  // the last tell()
+  bool has_given_up = false;
 
   std::unique_ptr<Lifeline> lifeline;
   std::jthread heartbeat;  // the threads are last: joined first
@@ -165,7 +169,8 @@ rpc::Admission CoordinationClient::State::join(const rpc::Introduction& introduc
 }
 
 CoordinationClient::State::~State() {
-  tell(kLastWord);  // others may still wait for what this task has sent: they must know that it was
+  // Others may still wait for what this task has sent: they must know that it was.
+  if (is_heard()) tell(kLastWord);
   {
     const std::lock_guard lock(mu);
     is_ending = true;
@@ -204,7 +209,13 @@ void CoordinationClient::State::tell(nanoseconds timeout) {
   const auto sent = ClockOffset::clock();
   const auto status = call(timeout, [&](grpc::ClientContext& context) { return stub->Tell(&context, note, &heard); });
   const std::lock_guard lock(mu);
-  if (status.ok()) clock.add(sent, nanoseconds(heard.clock_nanoseconds()), ClockOffset::clock());
+  was_answered = status.ok();
+  if (was_answered) clock.add(sent, nanoseconds(heard.clock_nanoseconds()), ClockOffset::clock());
+}
+
+bool CoordinationClient::State::is_heard() const {
+  const std::lock_guard lock(mu);
+  return was_answered && !has_given_up;
 }
 
 void CoordinationClient::State::watch_failures(const std::stop_token& stop) {
@@ -323,6 +334,10 @@ void CoordinationClient::fail(ErrorCode code, const std::string& message) {
   report.set_code(internal::code_of(code));
   report.set_message(message.substr(0, kLongestReason));
   rpc::Nothing nothing;
+  {
+    const std::lock_guard lock(state_->mu);
+    state_->has_given_up = true;
+  }
   // Who cannot be told hears it from the lifeline.
   state_->call(kLastWord, [&](grpc::ClientContext& context) { return state_->stub->Fail(&context, report, &nothing); });
 }
