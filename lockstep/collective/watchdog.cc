@@ -43,9 +43,7 @@ std::string account_of(const Member& member, double age) {
 
 }  // namespace
 
-Activity activity_of(const Calls& calls) {
-  return {static_cast<std::int64_t>(calls.step()), calls.describe(), calls.count()};
-}
+Activity activity_of(const Calls& calls) { return {static_cast<std::int64_t>(calls.step()), calls.describe(), calls.count()}; }
 
 Watchdog::Watchdog(const Calls& calls, Setup setup) : calls_(calls), setup_(std::move(setup)) {
   thread_ = start_thread("lockstep:dog", [this](const std::stop_token& stop) { watch(stop); });
