@@ -9,6 +9,33 @@ endif()
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+# Files of others: each of these may be missing, and what needs it then says what to install.
+# NumPy's .npz archives.
+set(LOCKSTEP_HAS_MINIZIP OFF)
+find_library(LOCKSTEP_MINIZIP_LIBRARY minizip)
+find_path(LOCKSTEP_MINIZIP_INCLUDE minizip/unzip.h)
+if(LOCKSTEP_MINIZIP_LIBRARY AND LOCKSTEP_MINIZIP_INCLUDE)
+  set(LOCKSTEP_HAS_MINIZIP ON)
+endif()
+# JPEG images.
+set(LOCKSTEP_HAS_TURBOJPEG OFF)
+find_library(LOCKSTEP_TURBOJPEG_LIBRARY turbojpeg)
+find_path(LOCKSTEP_TURBOJPEG_INCLUDE turbojpeg.h)
+if(LOCKSTEP_TURBOJPEG_LIBRARY AND LOCKSTEP_TURBOJPEG_INCLUDE)
+  # The limit for images of very many scans came with 2.1.
+  file(STRINGS ${LOCKSTEP_TURBOJPEG_INCLUDE}/turbojpeg.h LOCKSTEP_TURBOJPEG_FITS REGEX "TJFLAG_LIMITSCANS")
+  if(LOCKSTEP_TURBOJPEG_FITS)
+    set(LOCKSTEP_HAS_TURBOJPEG ON)
+  endif()
+endif()
+# PNG images.
+set(LOCKSTEP_HAS_PNG OFF)
+find_package(PNG 1.6 QUIET)
+if(PNG_FOUND)
+  set(LOCKSTEP_HAS_PNG ON)
+  set(LOCKSTEP_PNG_LIBRARY PNG::PNG)
+  set(LOCKSTEP_PNG_INCLUDE ${PNG_INCLUDE_DIRS})
+endif()
 # The command `lockstep`.
 find_package(CLI11 CONFIG QUIET)
 if(CLI11_FOUND)

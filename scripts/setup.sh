@@ -6,7 +6,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
           nlohmann-json3-dev zlib1g-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libcli11-dev
-          libgloo-dev libopenmpi-dev openmpi-bin
+          libgloo-dev libopenmpi-dev openmpi-bin libminizip-dev libturbojpeg0-dev libpng-dev
           dataset-fashion-mnist clang-format python3 openssl)
 case "${1:-}" in
   wheel) ;;

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::data {
+
+// Castagnoli's checksum; the processor's own instruction where it has one.
+std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept;
+
+// As TFRecord files keep it: a checksum of data that has checksums in it would be weak.
+std::uint32_t masked_crc32c(const void* data, std::size_t bytes) noexcept;
+
+namespace internal {
+
+// What processors without the instruction use.
+std::uint32_t crc32c_by_table(const void* data, std::size_t bytes) noexcept;
+
+}  // namespace internal
+}  // namespace lockstep::data
