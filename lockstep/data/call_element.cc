@@ -8,7 +8,7 @@ namespace lockstep::data::internal {
 void throw_component_count(std::size_t components, std::size_t taken) {
   throw Error(ErrorCode::kInvalidArgument,
               lockstep::str("an element with ", components, " component(s) is given to a function that takes ", taken,
-                            " tensor(s); take one tensor per component, or a `const data::Element&`"));
+                            " of them; take one parameter per component, or a `const data::Element&`"));
 }
 
 }  // namespace lockstep::data::internal

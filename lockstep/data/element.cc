@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <ostream>
 #include <utility>
 
@@ -10,6 +12,14 @@
 #include "lockstep/base/str.h"
 
 namespace lockstep::data {
+namespace {
+
+[[noreturn]] void throw_no_component(std::size_t position, std::size_t size) {
+  throw Error(ErrorCode::kOutOfRange,
+              lockstep::str("component ", position, " of an element with ", size, " components; they are counted from 0"));
+}
+
+}  // namespace
 
 const at::Tensor& Component::tensor() const {
   if (is_bytes())
@@ -44,10 +54,18 @@ Element::Element(std::initializer_list<NamedTensor> tensors) {
 }
 
 const at::Tensor& Element::operator[](std::size_t position) const {
-  if (position >= components_.size())
-    throw Error(ErrorCode::kOutOfRange, lockstep::str("component ", position, " of an element with ", components_.size(),
-                                                      " components; they are counted from 0"));
+  if (position >= components_.size()) throw_no_component(position, components_.size());
   return components_[position].tensor();
+}
+
+const std::string& Element::text(std::size_t position) const {
+  if (position >= components_.size()) throw_no_component(position, components_.size());
+  const auto& strings = components_[position].bytes();
+  if (strings.values.size() != 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str(name_component(*this, position), " has ", strings.values.size(),
+                              " strings, where one was asked for; its shape is ", name_sizes(strings.sizes)));
+  return strings.values[0];
 }
 
 const at::Tensor& Element::at(const std::string& name) const {
@@ -87,6 +105,25 @@ std::string name_dtype(const Component& component) {
     case at::kBool: return "bool";
     default: return at::toString(component.tensor().scalar_type());
   }
+}
+
+void require_whole(const Bytes& bytes, const char* what) {
+  std::uint64_t wanted = 1;
+  for (const auto size : bytes.sizes) {
+    // More than there are can only be wrong, whatever follows.
+    if (size < 0 || (size > 0 && wanted > std::numeric_limits<std::uint64_t>::max() / static_cast<std::uint64_t>(size)))
+      wanted = 0;
+    wanted *= static_cast<std::uint64_t>(std::max<std::int64_t>(0, size));
+  }
+  if (wanted != bytes.values.size())
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str(what, ": ", bytes.values.size(), " byte strings of the shape ",
+                                                           name_sizes(bytes.sizes), "; the sizes must say how many there are"));
+}
+
+Element copy_of(Element element) {
+  for (auto& component : element.components())
+    if (!component.is_bytes()) component.value = component.tensor().clone();
+  return element;
 }
 
 std::ostream& operator<<(std::ostream& out, const Element& element) {

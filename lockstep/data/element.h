@@ -56,6 +56,9 @@ class Element {
   const at::Tensor& operator[](std::size_t position) const;
   const at::Tensor& at(const std::string& name) const;
 
+  // The one byte string at that position. Throws as operator[], and kInvalidArgument when there are several.
+  const std::string& text(std::size_t position = 0) const;
+
   // The name of every component; empty strings where there is none.
   std::vector<std::string> names() const;
 
@@ -85,6 +88,12 @@ class Element {
 
   std::vector<Component> components_;
 };
+
+// Throws kInvalidArgument unless there are as many values as its sizes say. `what` begins the message.
+void require_whole(const Bytes& bytes, const char* what);
+
+// With tensors of its own: what is done to them does not reach the other's.
+Element copy_of(Element element);
 
 // Short: "Element(image: float32 [64, 1, 28, 28], label: int64 [64])".
 std::ostream& operator<<(std::ostream& out, const Element& element);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -21,28 +22,54 @@ std::jthread start_data_thread(const std::string& name, std::function<void(std::
 // Says on the log, at most every few seconds, that `name` has been waiting for its input since `since`.
 void report_slow_input(const std::string& name, std::chrono::steady_clock::time_point since);
 
-// Makes up to `capacity` items ahead on a thread of its own.
+// Makes up to `capacity` items ahead on a thread of its own; kAutotune: as many as turn out to be needed, which are twice as
+// many each time that somebody has to wait, up to kMostAhead.
 //
 // Note [prefetch]
 // 1. The thread calls `produce` until it says false or throws; nobody else calls it. It waits while the queue is full.
 // 2. take() hands items out in order. What `produce` threw is thrown after the items made before it, and by every later
 //    call.
-// 3. The destructor asks the thread to stop, which wakes it if it waits, and joins it: it returns after the `produce`
+// 3. save() waits for the `produce` call under way and keeps the next one from beginning, so that what lies ready and where
+//    the producer is belong together.
+// 4. The destructor asks the thread to stop, which wakes it if it waits, and joins it: it returns after the `produce`
 //    call under way. A slow producer is reported on the log, never given up: it may be right to be slow.
 template <typename Item>
 class Prefetcher {
  public:
-  Prefetcher(std::string name, std::size_t capacity, std::function<bool(Item&)> produce)
-      : name_(std::move(name)), capacity_(capacity), produce_(std::move(produce)) {
+  Prefetcher(std::string name, std::int64_t capacity, std::function<bool(Item&)> produce)
+      : name_(std::move(name)),
+        grows_(capacity == kAutotune),
+        produce_(std::move(produce)),
+        capacity_(grows_ ? 1 : static_cast<std::size_t>(capacity)) {
     thread_ = start_data_thread(name_, [this](std::stop_token stop) { fill(stop); });
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
+  // How many items lie ready.
+  std::size_t size() const {
+    const std::lock_guard lock(mu_);
+    return ready_.size();
+  }
+
+  // Calls `put` with every item that lies ready, then `rest`, while nothing is produced. Throws what `produce` threw: where the
+  // producer is cannot be said then.
+  template <typename Put, typename Rest>
+  void save(Put put, Rest rest) {
+    const std::lock_guard paused(producing_);
+    {
+      const std::lock_guard lock(mu_);
+      if (error_) std::rethrow_exception(error_);
+      for (const auto& item : ready_) put(item);
+    }
+    rest();
+  }
+
   // Blocks until the next item is there. False at the end. One caller at a time.
   bool take(Item& out) {
     const auto start = std::chrono::steady_clock::now();
     std::unique_lock lock(mu_);
+    if (grows_ && ready_.empty() && !is_done_) capacity_ = std::min(capacity_ * 2, kMostAhead);
     while (!changed_.wait_for(lock, kReportEvery, [&] { return !ready_.empty() || is_done_; })) {
       lock.unlock();
       report_slow_input(name_, start);
@@ -61,24 +88,34 @@ class Prefetcher {
 
  private:
   static constexpr std::chrono::seconds kReportEvery{10};
+  static constexpr std::size_t kMostAhead = 16;
 
   void fill(const std::stop_token& stop) noexcept {
-    try {
-      while (!stop.stop_requested()) {
-        Item item{};
-        if (!produce_(item)) break;
-        std::unique_lock lock(mu_);
-        ready_.push_back(std::move(item));
-        changed_.notify_all();
-        if (!wait_for_room(lock, stop)) break;
-      }
-    } catch (...) {
-      const std::lock_guard lock(mu_);
-      error_ = std::current_exception();
+    while (!stop.stop_requested()) {
+      if (!produce_one()) break;
+      std::unique_lock lock(mu_);
+      if (!wait_for_room(lock, stop)) break;
     }
     const std::lock_guard lock(mu_);
     is_done_ = true;
     changed_.notify_all();
+  }
+
+  // False at the end, and after an error, which is kept before save() can look.
+  bool produce_one() {
+    const std::lock_guard producing(producing_);
+    Item item{};
+    try {
+      if (!produce_(item)) return false;
+    } catch (...) {
+      const std::lock_guard lock(mu_);
+      error_ = std::current_exception();
+      return false;
+    }
+    const std::lock_guard lock(mu_);
+    ready_.push_back(std::move(item));
+    changed_.notify_all();
+    return true;
   }
 
   // False when told to stop.
@@ -91,22 +128,23 @@ class Prefetcher {
 
   // Const after construction.
   const std::string name_;
-  const std::size_t capacity_;
+  const bool grows_;
 
   // Used only on the thread.
   const std::function<bool(Item&)> produce_;
 
+  // Held while an item is made; before mu_.
+  std::mutex producing_;
+
   // Guarded by mu_.
-  std::mutex mu_;
+  mutable std::mutex mu_;
   std::condition_variable_any changed_;
+  std::size_t capacity_;
   std::deque<Item> ready_;
   std::exception_ptr error_;
   bool is_done_ = false;
 
   std::jthread thread_;  // last member: joined first
 };
-
-// Elements made ahead, up to `count`; 0: not ahead at all. Throws kInvalidArgument below 0.
-NodePtr make_prefetch(NodePtr input, std::int64_t count);
 
 }  // namespace lockstep::data::internal

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/row_stack.h"
 
 namespace lockstep::data::internal {
 namespace {
@@ -22,38 +23,11 @@ std::vector<std::int64_t> with_rows(std::int64_t rows, std::vector<std::int64_t>
 }
 
 Bytes narrow_bytes(const Bytes& bytes, std::int64_t start, std::int64_t length) {
+  require_whole(bytes, "byte strings");
   const auto stride = product(bytes.sizes, 1);
   Bytes part{{bytes.values.begin() + start * stride, bytes.values.begin() + (start + length) * stride}, bytes.sizes};
   part.sizes[0] = length;
   return part;
-}
-
-void require_same_shape(const Element& first, const Element& other, std::size_t position, std::size_t index) {
-  const auto expected = first.components()[position].sizes();
-  const auto found = other.components()[position].sizes();
-  if (expected == found) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              lockstep::str("batch: the elements differ in shape in ", name_component(first, position), ": the first is ",
-                            name_sizes(expected), ", element ", index, " of the batch is ", name_sizes(found),
-                            "; use padded_batch, or map them to one shape"));
-}
-
-// Component `position` of all elements, which have equal shapes, as rows.
-Component stack_component(const std::vector<Element>& elements, std::size_t position) {
-  const auto& first = elements[0].components()[position];
-  const auto rows = static_cast<std::int64_t>(elements.size());
-  if (first.is_bytes()) {
-    Bytes stacked{{}, with_rows(rows, first.sizes())};
-    for (const auto& element : elements) {
-      const auto& values = element.components()[position].bytes().values;
-      stacked.values.insert(stacked.values.end(), values.begin(), values.end());
-    }
-    return {first.name, std::move(stacked)};
-  }
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(elements.size());
-  for (const auto& element : elements) tensors.push_back(element.components()[position].tensor());
-  return {first.name, at::stack(tensors)};
 }
 
 std::vector<std::int64_t> longest_sizes(const std::vector<Element>& elements, std::size_t position) {
@@ -69,16 +43,41 @@ std::vector<std::int64_t> longest_sizes(const std::vector<Element>& elements, st
   return longest;
 }
 
-Component stack_padded_component(const std::vector<Element>& elements, std::size_t position) {
+// The longest of the batch where `wanted` does not say.
+std::vector<std::int64_t> padded_sizes(const std::vector<Element>& elements, std::size_t position,
+                                       const std::vector<std::int64_t>& wanted) {
+  auto sizes = longest_sizes(elements, position);
+  if (wanted.empty() && !sizes.empty()) return sizes;
+  if (wanted.size() != sizes.size())
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("padded_batch: ", name_component(elements[0], position), " has ", sizes.size(),
+                              " dimensions, and the shape to fill up to has ", wanted.size()));
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (wanted[d] < 0) continue;
+    if (sizes[d] > wanted[d])
+      throw Error(ErrorCode::kDataLoss,
+                  lockstep::str("padded_batch: an element of ", name_component(elements[0], position), " has size ", sizes[d],
+                                " in dimension ", d, ", and the shape to fill up to ", wanted[d]));
+    sizes[d] = wanted[d];
+  }
+  return sizes;
+}
+
+Component stack_padded_component(std::vector<Element>& elements, std::size_t position, const std::vector<std::int64_t>& wanted,
+                                 double value) {
   const auto& first = elements[0].components()[position];
-  const auto longest = longest_sizes(elements, position);
+  const auto sizes = padded_sizes(elements, position, wanted);
   const bool needs_padding =
-      std::ranges::any_of(elements, [&](const Element& element) { return element.components()[position].sizes() != longest; });
-  if (!needs_padding) return stack_component(elements, position);
+      std::ranges::any_of(elements, [&](const Element& element) { return element.components()[position].sizes() != sizes; });
+  if (!needs_padding) {
+    ColumnStack stack(static_cast<std::int64_t>(elements.size()));
+    for (auto& element : elements) stack.add(element.components()[position]);
+    return std::move(stack).take();
+  }
   if (first.is_bytes())
     throw Error(ErrorCode::kUnimplemented,
                 "padded_batch: byte strings of different shapes cannot be padded; give them one shape with map()");
-  auto padded = at::zeros(with_rows(static_cast<std::int64_t>(elements.size()), longest), first.tensor().options());
+  auto padded = at::full(with_rows(static_cast<std::int64_t>(elements.size()), sizes), value, first.tensor().options());
   for (std::size_t row = 0; row < elements.size(); ++row) {
     const auto& from = elements[row].components()[position].tensor();
     auto to = padded.select(0, static_cast<std::int64_t>(row));
@@ -116,8 +115,8 @@ Component join_component(const std::vector<Element>& batches, std::size_t positi
   return {first.name, at::cat(tensors)};
 }
 
-template <typename Combine>
-Element combine(const std::vector<Element>& elements, const char* what, Combine combine_component) {
+template <typename Elements, typename Combine>
+Element combine(Elements& elements, const char* what, Combine combine_component) {
   for (std::size_t i = 1; i < elements.size(); ++i) require_same_structure(elements[0], elements[i], what);
   std::vector<Component> components;
   for (std::size_t c = 0; c < elements[0].size(); ++c) components.push_back(combine_component(elements, c));
@@ -189,15 +188,24 @@ Element join_rows(const std::vector<Element>& batches) {
   return combine(batches, "joining batches", join_component);
 }
 
-Element stack_rows(const std::vector<Element>& elements) {
-  return combine(elements, "batch", [](const std::vector<Element>& all, std::size_t c) {
-    for (std::size_t i = 1; i < all.size(); ++i) require_same_shape(all[0], all[i], c, i);
-    return stack_component(all, c);
+Element row_of(const Element& batch, std::int64_t row) {
+  auto element = narrow_rows(batch, row, 1);
+  for (auto& component : element.components()) {
+    if (component.is_bytes()) std::get<Bytes>(component.value).sizes.erase(std::get<Bytes>(component.value).sizes.begin());
+    else component.value = component.tensor().squeeze(0);
+  }
+  return element;
+}
+
+Element stack_padded_rows(std::vector<Element>& elements, const std::vector<std::vector<std::int64_t>>& shapes, double value) {
+  return combine(elements, "padded_batch", [&](std::vector<Element>& all, std::size_t c) {
+    return stack_padded_component(all, c, c < shapes.size() ? shapes[c] : std::vector<std::int64_t>(), value);
   });
 }
 
-Element stack_padded_rows(const std::vector<Element>& elements) {
-  return combine(elements, "padded_batch", stack_padded_component);
+std::int64_t count_batches(std::int64_t elements, std::int64_t size, bool drop_remainder) {
+  if (elements < 0) return elements;
+  return elements / size + (drop_remainder || elements % size == 0 ? 0 : 1);
 }
 
 void RowShape::learn(const Element& element) {

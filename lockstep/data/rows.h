@@ -22,12 +22,17 @@ std::vector<Element> split_rows(const Element& batch, const std::vector<std::int
 // One batch after the other. Throws kInvalidArgument when the other dimensions or dtypes differ.
 Element join_rows(const std::vector<Element>& batches);
 
-// The elements as rows of a new batch. Throws kInvalidArgument naming the component and both shapes when they differ.
-Element stack_rows(const std::vector<Element>& elements);
+// Row `row` as an element of its own, sharing memory with the batch.
+Element row_of(const Element& batch, std::int64_t row);
 
-// The same, where shorter elements are filled up with zeros to the longest of the batch. Throws kUnimplemented for byte
-// strings of different shapes, kInvalidArgument when the numbers of dimensions differ.
-Element stack_padded_rows(const std::vector<Element>& elements);
+// The elements as rows of a new batch, where shorter ones are filled up with `value` to `shapes`, by component; -1, and a
+// missing shape, are the longest of the batch. Byte strings are taken out of them. Throws kUnimplemented for byte strings of
+// different shapes, kInvalidArgument when the numbers of dimensions differ, kDataLoss for an element that is larger.
+Element stack_padded_rows(std::vector<Element>& elements, const std::vector<std::vector<std::int64_t>>& shapes = {},
+                          double value = 0);
+
+// How many batches so many elements make; kInfinite and kUnknown stay what they are.
+std::int64_t count_batches(std::int64_t elements, std::int64_t size, bool drop_remainder);
 
 // Throws kInvalidArgument unless both have the same number of components, names and dtypes. `what` begins the message.
 void require_same_structure(const Element& first, const Element& other, const char* what);

@@ -1,6 +1,7 @@
 #include "lockstep/data/sources.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 
 #include <algorithm>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fetch_early.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
 #include "lockstep/data/rows.h"
@@ -20,7 +22,15 @@ class RangeTable final : public Table {
   RangeTable(std::int64_t start, std::int64_t step, std::int64_t rows) : start_(start), step_(step), rows_(rows) {}
 
   std::int64_t rows() const override { return rows_; }
-  Element row(std::int64_t row) const override { return Element(at::scalar_tensor(at(row), at::kLong)); }
+  Element row(std::int64_t row) const override {
+    auto value = at::detail::empty_cpu({}, at::kLong);  // without the dispatcher, which takes longer than everything else here
+    *value.data_ptr<std::int64_t>() = at(row);
+    return Element(std::move(value));
+  }
+  void read_row(std::int64_t row, Element& out) const override {
+    if (!is_unshared_scalar(out)) out = this->row(row);
+    else *out.components()[0].tensor().data_ptr<std::int64_t>() = at(row);
+  }
   Element gather(std::span<const std::int64_t> rows) const override {
     auto values = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
     std::ranges::transform(rows, values.data_ptr<std::int64_t>(), [&](std::int64_t row) { return at(row); });
@@ -28,6 +38,14 @@ class RangeTable final : public Table {
   }
 
  private:
+  // Nobody else holds the tensor or its memory.
+  static bool is_unshared_scalar(const Element& element) {
+    if (element.size() != 1 || element.components()[0].is_bytes()) return false;
+    const auto& tensor = element.components()[0].tensor();
+    return tensor.defined() && tensor.scalar_type() == at::kLong && tensor.dim() == 0 && tensor.device().is_cpu() &&
+           tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  }
+
   // Unsigned: the way to a value may leave the range of int64.
   std::int64_t at(std::int64_t row) const {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(start_) +
@@ -42,7 +60,8 @@ class TensorTable final : public Table {
   explicit TensorTable(const Element& components) : rows_(count_rows(components)) {
     for (const auto& component : components.components()) {
       auto column = component;
-      if (!column.is_bytes()) column.value = component.tensor().detach().contiguous();
+      if (column.is_bytes()) require_whole(column.bytes(), "from_tensor_slices");
+      else column.value = in_memory(component.tensor().detach());
       columns_.push_back(std::move(column));
     }
   }
@@ -91,9 +110,9 @@ class TensorTable final : public Table {
     const auto* from = static_cast<const char*>(column.data_ptr());
     auto* to = static_cast<char*>(gathered.data_ptr());
     // One core, one copy a row: index_select would wake the intra-op threads that the replicas compute with.
-    for (const auto row : rows) {
-      std::memcpy(to, from + static_cast<std::size_t>(row) * row_bytes, row_bytes);
-      to += row_bytes;
+    for (std::size_t i = 0; i < rows.size(); ++i, to += row_bytes) {
+      if (i + 1 < rows.size()) fetch_early(from + static_cast<std::size_t>(rows[i + 1]) * row_bytes, row_bytes);
+      std::memcpy(to, from + static_cast<std::size_t>(rows[i]) * row_bytes, row_bytes);
     }
     return gathered;
   }
@@ -110,6 +129,14 @@ class AllRows final : public Stream<std::int64_t> {
     out = position_++;
     return true;
   }
+  void save(PositionWriter& to) override {
+    to.begin("rows");
+    to.put(position_);
+  }
+  void restore(PositionReader& from) override {
+    from.expect("rows");
+    position_ = std::clamp<std::int64_t>(from.number(), 0, rows_);
+  }
 
  private:
   const std::int64_t rows_;
@@ -123,6 +150,14 @@ class AllRowElements final : public Stream<Element> {
     if (position_ >= table_->rows()) return false;
     out = table_->row(position_++);
     return true;
+  }
+  void save(PositionWriter& to) override {
+    to.begin("rows");
+    to.put(position_);
+  }
+  void restore(PositionReader& from) override {
+    from.expect("rows");
+    position_ = from.number();
   }
 
  private:
@@ -138,6 +173,7 @@ class RowsNode final : public Node {
   std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<AllRowElements>(table_); }
   std::int64_t cardinality() const override { return table_->rows(); }
   StaticShape static_shape() const override { return shape_; }
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return std::make_shared<RowsNode>(*this); }
   std::vector<NodePtr> inputs() const override { return {}; }
   std::string describe() const override { return name_; }
   std::shared_ptr<const Table> table() const override { return table_; }
@@ -158,6 +194,14 @@ class OneElement final : public Stream<Element> {
       if (!component.is_bytes()) component.value = component.tensor().clone();  // the source stays as it is
     out = std::move(element_);
     return true;
+  }
+  void save(PositionWriter& to) override {
+    to.begin("tensors");
+    to.put(is_done_);
+  }
+  void restore(PositionReader& from) override {
+    from.expect("tensors");
+    is_done_ = from.flag();
   }
 
  private:
@@ -187,6 +231,7 @@ class TensorsNode final : public Node {
   std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<OneElement>(element_); }
   std::int64_t cardinality() const override { return 1; }
   StaticShape static_shape() const override { return shape_of(element_, 0); }
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return std::make_shared<TensorsNode>(*this); }
   std::vector<NodePtr> inputs() const override { return {}; }
   std::string describe() const override { return lockstep::str("Tensors(", element_, ")"); }
 
@@ -204,12 +249,32 @@ class GeneratorStream final : public Stream<Element> {
       generator_ = nullptr;
       return false;
     }
+    ++given_;
     out = std::move(*element);
     return true;
   }
 
+  // What the function keeps is not known: it is called again as often.
+  void save(PositionWriter& to) override {
+    to.begin("generator");
+    to.put(given_);
+    to.put(generator_ != nullptr);
+  }
+  void restore(PositionReader& from) override {
+    from.expect("generator");
+    const auto given = from.number();
+    const bool is_over = !from.flag();
+    Element element;
+    while (given_ < given)
+      if (!next(element))
+        throw Error(ErrorCode::kFailedPrecondition,
+                    lockstep::str("the generator gave ", given_, " elements, and the saved position is after ", given));
+    if (is_over) generator_ = nullptr;
+  }
+
  private:
   Generator generator_;
+  std::int64_t given_ = 0;
 };
 
 class GeneratorNode final : public Node {
@@ -219,6 +284,7 @@ class GeneratorNode final : public Node {
   std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<GeneratorStream>(start_()); }
   std::int64_t cardinality() const override { return kUnknown; }
   StaticShape static_shape() const override { return {}; }
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return std::make_shared<GeneratorNode>(*this); }
   std::vector<NodePtr> inputs() const override { return {}; }
   std::string describe() const override { return "Generator()"; }
 

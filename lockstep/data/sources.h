@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/csv_options.h"
+#include "lockstep/data/io/fixed_records.h"
 #include "lockstep/data/node.h"
+#include "lockstep/data/read_options.h"
 
 // The nodes without inputs.
 
@@ -24,12 +27,13 @@ NodePtr make_slices(const Element& components);
 // The rows of a table. `name` begins the node's description; `shape` is that of one row.
 NodePtr make_rows(std::string name, std::shared_ptr<const Table> table, StaticShape shape);
 
-// The records of TFRecord files, one after the other.
-NodePtr make_records(std::vector<std::string> files);
+// What files hold, one file after the other, as byte strings.
+NodePtr make_tf_records(std::vector<std::string> files, const ReadOptions& options);
+NodePtr make_text_lines(std::vector<std::string> files, const ReadOptions& options);
+NodePtr make_fixed_records(std::vector<std::string> files, const FixedLengths& lengths, const ReadOptions& options);
 
-// The same pipeline over every count-th of its files, beginning with file `index`; null when it does not read files, or not
-// in one row of operations. Throws kInvalidArgument when there are too few.
-NodePtr shard_files(const NodePtr& node, int count, int index);
+// Rows as elements with one component for each column.
+NodePtr make_csv(std::vector<std::string> files, std::vector<CsvColumn> columns, const CsvOptions& options);
 
 // `start` is called at the beginning of every pass; what it returns is called until it gives nothing.
 using Generator = std::function<std::optional<Element>()>;
