@@ -9,6 +9,7 @@
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fetch_early.h"
 #include "lockstep/base/str.h"
 #include "lockstep/data/idx.h"
 #include "lockstep/data/sources.h"
@@ -43,6 +44,7 @@ class ImageTable final : public internal::Table {
     auto* pixels = images.data_ptr<float>();
     auto* numbers = labels.data_ptr<std::int64_t>();
     for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (i + 1 < rows.size()) fetch_early(image_at(rows[i + 1]), kPixels);
       to_float(image_at(rows[i]), pixels + static_cast<std::int64_t>(i) * kPixels);
       numbers[i] = labels_.values[static_cast<std::size_t>(rows[i])];
     }

@@ -1,77 +1,68 @@
-#include <optional>
+#include <string_view>
+#include <utility>
 
-#include "lockstep/base/error.h"
-#include "lockstep/base/str.h"
-#include "lockstep/data/record_file.h"
+#include "lockstep/data/file_source.h"
+#include "lockstep/data/io/fixed_records.h"
+#include "lockstep/data/io/text_lines.h"
+#include "lockstep/data/io/tf_record.h"
 #include "lockstep/data/sources.h"
 
 namespace lockstep::data::internal {
 namespace {
 
-class RecordStream final : public Stream<Element> {
+// Every record as a byte string.
+template <typename Reader>
+class RecordsOf final : public FileReader {
  public:
-  explicit RecordStream(std::vector<std::string> files) : files_(std::move(files)) {}
+  template <typename... Arguments>
+  explicit RecordsOf(const Arguments&... arguments) : reader_(arguments...) {}
 
   bool next(Element& out) override {
-    std::string record;
-    while (true) {
-      if (!reader_) {
-        if (next_ == files_.size()) return false;
-        reader_.emplace(files_[next_++]);
-      }
-      if (reader_->next(record)) break;
-      reader_.reset();
-    }
-    out = Element(std::vector<Component>{{"", Bytes{{std::move(record)}, {}}}});
+    std::string text;
+    if (!next(text)) return false;
+    std::vector<Component> components(1);
+    components[0].value.emplace<Bytes>().values.push_back(std::move(text));
+    out = Element(std::move(components));
     return true;
   }
+  bool next(std::string& out) override {
+    std::string_view record;
+    if (!reader_.next(record)) return false;
+    out = std::string(record);
+    return true;
+  }
+  bool skip_damage() override {
+    if constexpr (requires { reader_.skip_damage(); }) return reader_.skip_damage();
+    else return false;
+  }
+  std::uint64_t position() const override { return reader_.position(); }
+  void seek(std::uint64_t position) override { reader_.seek(position); }
 
  private:
-  const std::vector<std::string> files_;
-  std::size_t next_ = 0;
-  std::optional<RecordReader> reader_;
+  Reader reader_;
 };
 
-class RecordNode final : public Node {
- public:
-  explicit RecordNode(std::vector<std::string> files) : files_(std::move(files)) {}
-
-  std::unique_ptr<Stream<Element>> open() const override { return std::make_unique<RecordStream>(files_); }
-  std::int64_t cardinality() const override { return kUnknown; }
-  StaticShape static_shape() const override { return {.is_fixed = true, .has_scalar = true}; }
-  std::vector<NodePtr> inputs() const override { return {}; }
-  // Names without folders: on another machine the same files may be elsewhere.
-  std::string describe() const override {
-    std::vector<std::string> names;
-    for (const auto& file : files_) names.push_back(file.substr(file.rfind('/') + 1));
-    return lockstep::str("TFRecord(", join(", ", names), ")");
-  }
-
-  NodePtr file_part(int count, int index) const override {
-    if (files_.size() < static_cast<std::size_t>(count))
-      throw Error(ErrorCode::kInvalidArgument,
-                  lockstep::str("the dataset reads ", files_.size(), " files, which is not enough for ", count,
-                                " workers; use the auto shard policy DATA or OFF, or more files"));
-    std::vector<std::string> mine;
-    for (auto i = static_cast<std::size_t>(index); i < files_.size(); i += static_cast<std::size_t>(count))
-      mine.push_back(files_[i]);
-    return std::make_shared<RecordNode>(std::move(mine));
-  }
-
- private:
-  const std::vector<std::string> files_;
-};
+template <typename Reader, typename... Arguments>
+NodePtr make_records(std::string name, std::vector<std::string> files, const ReadOptions& options, Arguments... arguments) {
+  auto open = [=](const std::string& path) -> std::unique_ptr<FileReader> {
+    return std::make_unique<RecordsOf<Reader>>(path, arguments..., options.compression);
+  };
+  return make_files(std::move(files), {std::move(name), std::move(open), options, /*has_texts=*/true});
+}
 
 }  // namespace
 
-NodePtr make_records(std::vector<std::string> files) { return std::make_shared<RecordNode>(std::move(files)); }
+NodePtr make_tf_records(std::vector<std::string> files, const ReadOptions& options) {
+  return make_records<RecordReader>("TFRecord", std::move(files), options);
+}
 
-NodePtr shard_files(const NodePtr& node, int count, int index) {
-  if (auto part = node->file_part(count, index)) return part;
-  const auto inputs = node->inputs();
-  if (inputs.size() != 1) return nullptr;
-  auto input = shard_files(inputs[0], count, index);
-  return input == nullptr ? nullptr : node->with_input(std::move(input));
+NodePtr make_text_lines(std::vector<std::string> files, const ReadOptions& options) {
+  return make_records<LineReader>("TextLines", std::move(files), options);
+}
+
+NodePtr make_fixed_records(std::vector<std::string> files, const FixedLengths& lengths, const ReadOptions& options) {
+  validate(lengths);
+  return make_records<FixedReader>("FixedLengthRecords", std::move(files), options, lengths);
 }
 
 }  // namespace lockstep::data::internal
