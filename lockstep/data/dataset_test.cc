@@ -1,11 +1,15 @@
 #include "lockstep/data/dataset.h"
 
+#include <algorithm>
+#include <latch>
+#include <limits>
 #include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
+#include "lockstep/data/parse_example.h"
 #include "tests/support/data_testing.h"
 
 namespace lockstep::data {
@@ -74,6 +78,54 @@ TEST(Dataset, ElementsAreCopiesOfTheSource) {
   EXPECT_EQ(ints(x), (Ints{1, 2, 3}));
 }
 
+// Memory that nobody holds is used again; what somebody holds is not touched.
+TEST(Dataset, ElementsThatAreKeptStayWhatTheyAre) {
+  std::vector<at::Tensor> kept, views;
+  const auto keep = [&](at::Tensor x) {
+    if (x.item<std::int64_t>() % 2 == 0) kept.push_back(x);
+    else views.push_back(x.view({1}));
+    return x;
+  };
+  EXPECT_EQ(testing::values(Dataset::range(6).map(keep)), (Ints{0, 1, 2, 3, 4, 5}));
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(kept[static_cast<std::size_t>(i)].item<std::int64_t>(), 2 * i);
+    EXPECT_EQ(views[static_cast<std::size_t>(i)].item<std::int64_t>(), 2 * i + 1);
+  }
+  std::vector<Element> all;
+  auto iterator = Dataset::range(3).make_iterator();
+  for (Element element; iterator.next(element);) all.push_back(element);
+  EXPECT_EQ(ints(all[0][0]), (Ints{0}));
+  EXPECT_EQ(ints(all[2][0]), (Ints{2}));
+}
+
+TEST(Dataset, TensorsAreWhatTheyAreReadAs) {
+  const auto numbers = at::complex(at::arange(3, at::kFloat), at::ones({3}));
+  const auto conjugated = *Dataset::from_tensor_slices(numbers.conj()).batch(3).make_iterator().next();
+  EXPECT_TRUE(at::equal(conjugated[0], numbers.conj().resolve_conj()));
+}
+
+TEST(Dataset, WindowsThatOverlapDoNotShareMemory) {
+  const auto windows = Dataset::range(5).window(
+      3, [](const Dataset& window) { return window.map([](at::Tensor x) { return x.add_(10); }).batch(3); }, 1, 1, true);
+  EXPECT_EQ(batches(windows), (std::vector<Ints>{{10, 11, 12}, {11, 12, 13}, {12, 13, 14}}));
+}
+
+TEST(Dataset, RowsDoNotKeepTheirBatch) {
+  const auto row = *Dataset::from_tensors(Element(at::ones({100, 8}))).unbatch().make_iterator().next();
+  EXPECT_EQ(row[0].storage().nbytes(), 8 * sizeof(float));
+}
+
+TEST(Dataset, RefusesByteStringsWithoutTheirSizes) {
+  const Bytes wrong{{"a", "b"}, {}};
+  EXPECT_EQ(code_of([&] { decode_raw(wrong, at::kByte, {1}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { ExampleParser({Feature::int64("x")})(wrong); }), ErrorCode::kInvalidArgument);
+  const auto bad = [](at::Tensor) { return Element(std::vector<Component>{{"", Bytes{{"a"}, {1000}}}}); };
+  EXPECT_EQ(code_of([&] { values(Dataset::range(2).map(bad).unbatch()); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { values(Dataset::range(2).map(bad).batch(2)); }), ErrorCode::kInvalidArgument);
+  const auto nothing = [](at::Tensor) { return at::Tensor(); };
+  EXPECT_EQ(code_of([&] { values(Dataset::range(2).map(nothing)); }), ErrorCode::kInvalidArgument);
+}
+
 TEST(Dataset, FromTensorsIsOneElement) {
   const auto dataset = Dataset::from_tensors(vector({1, 2, 3}));
   EXPECT_EQ(batches(dataset), (std::vector<Ints>{{1, 2, 3}}));
@@ -101,6 +153,32 @@ TEST(Dataset, MapTakesAndReturnsManyForms) {
   EXPECT_EQ(named.make_iterator().next()->names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(code_of([&] { values(pair.map([](at::Tensor x) { return x; })); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(range.map([](at::Tensor x) { return x; }).cardinality(), 3);
+}
+
+// Each waits for the other: only two at once go on.
+TEST(Dataset, MapAndInterleaveRunSeveralFunctionsAtOnce) {
+  const auto meets = [](std::latch& both, at::Tensor x) {
+    both.arrive_and_wait();
+    return x;
+  };
+  std::latch maps(2);
+  EXPECT_EQ(values(Dataset::range(2).map([&](at::Tensor x) { return meets(maps, x); }, 2)), (Ints{0, 1}));
+  std::latch lanes(2);
+  const auto lane = [&](const Element& element) {
+    const auto first = element[0].item<std::int64_t>();
+    return Dataset::range(10 * first, 10 * first + 3).map([&lanes](at::Tensor x) {
+      if (x.item<std::int64_t>() % 10 == 1) lanes.arrive_and_wait();
+      return x;
+    });
+  };
+  EXPECT_EQ(values(Dataset::range(2).interleave(lane, 2, 1, 2)), (Ints{0, 10, 1, 11, 2, 12}));
+  EXPECT_EQ(code_of([&] { Dataset::range(2).interleave(lane, 2, 1, 0); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Dataset, MapInAnyOrderGivesEverythingOnce) {
+  auto all = values(Dataset::range(500).map([](at::Tensor x) { return x; }, 3, /*is_ordered=*/false));
+  std::ranges::sort(all);
+  EXPECT_EQ(all, numbers(500));
 }
 
 TEST(Dataset, FilterKeepsWhatIsTrue) {
@@ -170,6 +248,14 @@ TEST(Dataset, CardinalityFollowsTheOperations) {
   EXPECT_EQ(range.batch(2).cardinality(), 3);
   EXPECT_EQ(range.batch(2, true).cardinality(), 2);
   EXPECT_EQ(range.shuffle(3).prefetch(1).with_options({}).cardinality(), 5);
+}
+
+TEST(Dataset, CardinalityDoesNotOverflow) {
+  const auto most = std::numeric_limits<std::int64_t>::max();
+  const auto large = Dataset::range(std::int64_t{1} << 62);
+  EXPECT_EQ(large.repeat(3).cardinality(), most);
+  EXPECT_EQ(large.repeat(4).cardinality(), most);
+  EXPECT_EQ(large.concatenate(large).concatenate(large).cardinality(), most);
 }
 
 TEST(Dataset, InfersTheBatchSize) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "lockstep/data/prefetch.h"
@@ -18,7 +19,7 @@ at::Tensor copy_to(const at::Tensor& tensor, c10::Device device) {
   return tensor.pin_memory().to(device, /*non_blocking=*/true);
 }
 
-class CopiedSteps final : public Stream<Step> {
+class CopiedSteps final : public StepSource {
  public:
   CopiedSteps(StepStream steps, std::vector<c10::Device> devices, bool has_own_thread)
       : steps_(std::move(steps)), devices_(std::move(devices)), has_own_thread_(has_own_thread) {
@@ -41,6 +42,9 @@ class CopiedSteps final : public Stream<Step> {
     return true;
   }
 
+  void save(PositionWriter& to, const std::deque<StepData>& ahead) override { steps_->save(to, ahead); }
+  void restore(PositionReader& from) override { steps_->restore(from); }
+
  private:
   // For the rest of the life of this thread, which is ours.
   void use_own_streams() const {
@@ -57,15 +61,33 @@ class CopiedSteps final : public Stream<Step> {
   bool has_streams_ = false;
 };
 
-class AheadSteps final : public Stream<Step> {
+// The thread begins with the first step, so that a position can be restored before.
+class AheadSteps final : public StepSource {
  public:
-  AheadSteps(StepStream steps, int ahead)
-      : ahead_("lockstep:feed", static_cast<std::size_t>(ahead),
-               [steps = std::shared_ptr(std::move(steps))](Step& out) { return steps->next(out); }) {}
-  bool next(Step& out) override { return ahead_.take(out); }
+  AheadSteps(StepStream steps, int ahead) : steps_(std::move(steps)), count_(ahead) {}
+
+  bool next(Step& out) override {
+    if (!ahead_) ahead_.emplace("lockstep:feed", count_, [this](Step& step) { return steps_->next(step); });
+    return ahead_->take(out);
+  }
+
+  void save(PositionWriter& to, const std::deque<StepData>& ahead) override {
+    auto steps = ahead;
+    if (!ahead_) return steps_->save(to, steps);
+    ahead_->save([&](const Step& step) { steps.push_back(arrived(step)); }, [&] { steps_->save(to, steps); });
+  }
+  void restore(PositionReader& from) override { steps_->restore(from); }
 
  private:
-  Prefetcher<Step> ahead_;
+  // A copy that can be read here.
+  static StepData arrived(const Step& step) {
+    for (const auto& fence : step.arrived) fence.block();
+    return step;
+  }
+
+  const StepStream steps_;  // used by the thread, once there is one
+  const std::int64_t count_;
+  std::optional<Prefetcher<Step>> ahead_;
 };
 
 }  // namespace

@@ -5,12 +5,15 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/options.h"
+#include "lockstep/data/shard_report.h"
 #include "lockstep/fwd.h"
 #include "lockstep/replica/distributed_values.h"
 
@@ -53,6 +56,16 @@ class DistributedIterator {
   Batch get_next();
   Optional<Batch> get_next_as_optional();
 
+  // Where this worker's pass is, shuffle buffers and steps made ahead included. restore() takes it on a new iterator of the
+  // same dataset. With the policies DATA, and AUTO without files, the position is the same on all workers, and can be restored
+  // with any number of workers and replicas; else every worker saves its own, and has to get it again. Errors as Iterator's.
+  std::string save();
+  void restore(std::string_view position);
+
+  // After the end of the pass, on all workers: who saw what, and whether that was every example once. Needs
+  // InputOptions::shard_report, else kFailedPrecondition.
+  ShardReport shard_report();
+
   ~DistributedIterator();
   DistributedIterator(DistributedIterator&&) noexcept;
   DistributedIterator& operator=(DistributedIterator&&) noexcept;
@@ -70,11 +83,11 @@ class DistributedIterator {
 //   for (auto batch : distributed) strategy.run(step, batch);
 class DistributedDataset {
  public:
-  // Divides every global batch between the replicas. With the policies AUTO and DATA each batch is cut into contiguous
-  // parts that differ by at most one row, larger ones first, empty ones where there are fewer rows than replicas. With
-  // OFF, FILE and HINT rows are joined across batches where the batch size is known, so that only the last step is
-  // smaller. One replica gets the elements as they are.
-  // Throws kInvalidArgument for scalar elements (here, or when they appear), and see validate_for_distribute_dataset.
+  // Divides every global batch between the replicas. With the policies AUTO and DATA (AUTO is FILE for several workers that
+  // read files) each batch is cut into contiguous parts that differ by at most one row, larger ones first, empty ones where
+  // there are fewer rows than replicas. With OFF, FILE and HINT rows are joined across batches where the batch size is known,
+  // so that only the last step is smaller. One replica gets the elements as they are. Throws kInvalidArgument for scalar
+  // elements (here, or when they appear), and see validate_for_distribute_dataset.
   static DistributedDataset from_dataset(ReplicaSet& replicas, const data::Dataset& dataset, const InputOptions& options = {});
 
   // `make_dataset` is called at once: once, or once for each replica in kPerReplica mode. Its elements are per-replica
@@ -82,6 +95,9 @@ class DistributedDataset {
   static DistributedDataset from_function(ReplicaSet& replicas,
                                           const std::function<data::Dataset(const InputContext&)>& make_dataset,
                                           const InputOptions& options = {});
+
+  // What each worker will read and how it is divided between the replicas, in words.
+  std::string explain() const;
 
   // Steps in a pass; data::kInfinite, or data::kUnknown.
   std::int64_t cardinality() const;
@@ -94,6 +110,7 @@ class DistributedDataset {
   std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
+  friend class DistributedIterator;
   struct State;
   explicit DistributedDataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 

@@ -26,6 +26,8 @@ struct InputOptions {
   bool experimental_place_dataset_on_device = false;
   // Steps prepared ahead for devices other than the CPU; 0: none.
   int experimental_per_replica_buffer_size = 1;
+  // Count what every replica gets, for DistributedIterator::shard_report(). Every row is hashed twice.
+  bool shard_report = false;
 };
 
 // Throw kUnimplemented or kInvalidArgument for combinations that the call does not know.

@@ -36,11 +36,6 @@ Element from_text(const std::string& text) {
   return Element(std::move(components));
 }
 
-void for_each_node(const Node& node, const std::function<void(const Node&)>& visit) {
-  visit(node);
-  for (const auto& input : node.inputs()) for_each_node(*input, visit);
-}
-
 std::string describe(const Dataset& dataset) {
   std::ostringstream text;
   text << dataset << dataset.cardinality();
@@ -78,6 +73,21 @@ bool WorkerPass::go_on(bool has_step, Step& step) {
   if (must_tell_) learn_from_others();
   if (!has_step) fill(step);
   return true;
+}
+
+void WorkerPass::save(PositionWriter& to) const {
+  to.begin("pass");
+  to.put(count_);
+  to.put(shapes_[0].is_known());
+  if (!shapes_[0].is_known()) return;
+  for (const auto& shape : shapes_) to.put(shape.empty());
+}
+
+void WorkerPass::restore(PositionReader& from) {
+  from.expect("pass");
+  count_ = from.number();
+  if (!from.flag()) return;
+  for (auto& shape : shapes_) shape.learn(from.element());
 }
 
 void WorkerPass::learn(const Step& step) {

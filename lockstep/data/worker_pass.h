@@ -29,6 +29,10 @@ class WorkerPass {
   // whether the pass goes on; then `step` has a part for every replica.
   bool go_on(bool has_step, Step& step);
 
+  // Where this worker is in the pass.
+  void save(PositionWriter& to) const;
+  void restore(PositionReader& from);
+
  private:
   bool is_over(bool has_step);
   void learn(const Step& step);

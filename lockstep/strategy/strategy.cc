@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
 #include "lockstep/collective/over_workers.h"
+#include "lockstep/data/numpy.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy_extended.h"
@@ -199,6 +200,12 @@ DistributedDataset Strategy::experimental_distribute_dataset(const data::Dataset
 
 DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFn& dataset_fn, const InputOptions& options) {
   return DistributedDataset::from_function(*replicas_, dataset_fn, options);
+}
+
+data::Dataset Strategy::experimental_make_numpy_dataset(const std::vector<std::string>& files) {
+  std::vector<at::Tensor> arrays;
+  for (const auto& file : files) arrays.push_back(data::read_npy(file));
+  return experimental_make_numpy_dataset(arrays);
 }
 
 data::Dataset Strategy::experimental_make_numpy_dataset(const std::vector<at::Tensor>& arrays) {

@@ -120,6 +120,11 @@ class Strategy {
 
   // A dataset of the tensors' rows.
   data::Dataset experimental_make_numpy_dataset(const std::vector<at::Tensor>& arrays);
+  // Of .npy files, which are mapped, not read.
+  data::Dataset experimental_make_numpy_dataset(const std::vector<std::string>& files);
+  data::Dataset experimental_make_numpy_dataset(std::initializer_list<const char*> files) {
+    return experimental_make_numpy_dataset(std::vector<std::string>(files.begin(), files.end()));
+  }
 
   ReplicaSet& replicas() const { return *replicas_; }
   const CrossDeviceOps& cross_device_ops() const { return *cross_device_ops_; }
