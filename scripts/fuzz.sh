@@ -17,6 +17,8 @@ proto=lockstep/cluster/coordination
 sources=(lockstep/base/{environment,error,forks,log}.cc
          lockstep/cluster/{address,cluster_spec,hostlist,host_address,json,roles,socket,tf_config_cluster_resolver,cluster_resolver}.cc
          lockstep/cluster/{clock_offset,members,lifeline_bytes,rpc,coordination_service}.cc
+         lockstep/data/io/{compression,crc32c,csv,example,fixed_records,input_file,output_file,text_lines,tf_record}.cc
+         lockstep/data/io/{jpeg,mapped_file,npy,npz,pixels,png,whole_file}.cc
          lockstep/device/no_devices.cc
          tools/lockstep/{arguments,hosts,messages,plan,run_options}.cc
          "$folder/generated/$proto".pb.cc "$folder/generated/$proto".grpc.pb.cc)
@@ -36,7 +38,7 @@ for target in tests/fuzz/*_fuzz.cc; do
   name=$(basename "${target%.cc}")
   if [ $# -gt 0 ] && [[ " $* " != *" ${name%_fuzz} "* ]]; then continue; fi
   clang++ "${flags[@]}" -fsanitize=fuzzer "$target" "$folder/libfuzzed.a" \
-    -Wl,--as-needed,--copy-dt-needed-entries -lgrpc++ -lgrpc -lgpr -lprotobuf -o "$folder/$name"
+    -Wl,--as-needed,--copy-dt-needed-entries -lgrpc++ -lgrpc -lgpr -lprotobuf -lz -lminizip -lturbojpeg -lpng -o "$folder/$name"
   mkdir -p "$folder/corpus_$name"
   words=()
   [ ! -f "${target%.cc}.dict" ] || words=(-dict="${target%.cc}.dict")

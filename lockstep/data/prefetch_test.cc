@@ -21,21 +21,22 @@ TEST(Prefetch, GivesTheSameElementsInOrder) {
   for (const std::int64_t count : {0, 1, 3, 200}) EXPECT_EQ(values(Dataset::range(100).prefetch(count)), numbers(100));
   EXPECT_EQ(values(Dataset::range(5).prefetch(2).repeat(2)).size(), 10u);
   EXPECT_EQ(values(Dataset::range(10).prefetch(2).map([](at::Tensor x) { return x; }).prefetch(2)), numbers(10));
-  EXPECT_EQ(code_of([] { Dataset::range(5).prefetch(-1); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(values(Dataset::range(100).prefetch()), numbers(100));
+  EXPECT_EQ(code_of([] { Dataset::range(5).prefetch(-2); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(Prefetch, MakesElementsAhead) {
-  std::latch three_made(3);
+  std::latch four_made(4);
   std::atomic<int> made{0};
   const auto dataset = Dataset::range(100)
                            .map([&](at::Tensor x) {
-                             if (made.fetch_add(1) < 3) three_made.count_down();
+                             if (made.fetch_add(1) < 4) four_made.count_down();
                              return x;
                            })
                            .prefetch(3);
   auto iterator = dataset.make_iterator();
-  three_made.wait();  // without anybody asking for an element
-  EXPECT_EQ(iterator.next()->operator[](0).item<std::int64_t>(), 0);
+  EXPECT_EQ(iterator.next()->operator[](0).item<std::int64_t>(), 0);  // the thread begins with the first element
+  four_made.wait();                                                   // without anybody asking for another one
 }
 
 TEST(Prefetch, ErrorsComeAfterTheElementsBeforeThemAndStay) {

@@ -12,11 +12,20 @@ bool is_negative_take(const Json& operation) {
   return operation.at("op") == "take" && operation.at("count").get<std::int64_t>() < -1;
 }
 
+Json reduce(const Case& one, const data::Dataset& dataset) {
+  const auto name = one.input.at("reduce").get<std::string>();
+  require_state_function(name);
+  const auto value = dataset.reduce(
+      data::Element(to_tensor(one.input.at("state"), "int64")),
+      [&](const data::Element& state, const data::Element& element) { return next_state(name, state, element); });
+  return {{"value", to_json(value)}};
+}
+
 }  // namespace
 
 Json answer_dataset_ops(const Case& one) {
-  if (one.input.contains("reduce")) throw NotApplicable("needs Dataset::reduce");
   const auto dataset = build_pipeline(one.input.at("pipeline"));
+  if (one.input.contains("reduce")) return reduce(one, dataset);
   const auto limit = one.input.at("limit").get<std::size_t>();
   Json answer = {{"elements", Json::array()}, {"cardinality", dataset.cardinality()}};
   try {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tests/oracle_runner/files.h"
 #include "tests/oracle_runner/pipeline.h"
 
 namespace lockstep::oracle {
@@ -11,7 +12,10 @@ using data::Element;
 
 using MapFn = Element (*)(const Element&);
 using Condition = bool (*)(std::int64_t);
-using DatasetFn = Dataset (*)(const at::Tensor&);
+using DatasetFn = Dataset (*)(const Element&);
+using StateFn = Element (*)(const Element& state, const Element& element);
+
+std::int64_t number(const Element& element) { return element[0].item<std::int64_t>(); }
 
 Element to_string(const Element& element) {
   const auto flat = element[0].to(at::kLong).contiguous().view(-1);
@@ -71,19 +75,23 @@ const std::map<std::string, Condition> kConditions = {
 };
 
 const std::map<std::string, DatasetFn> kDatasets = {
-    {"range_x", [](const at::Tensor& x) { return Dataset::range(x.item<std::int64_t>()); }},
-    {"repeat_x", [](const at::Tensor& x) { return Dataset::from_tensors(x).repeat(x.item<std::int64_t>()); }},
-    {"three_of_x", [](const at::Tensor& x) { return Dataset::from_tensors(x).repeat(3); }},
-    {"irregular",
-     [](const at::Tensor& tensor) {
-       const auto x = tensor.item<std::int64_t>();
-       return Dataset::range(10 * x, 11 * x + 1).batch(2);
-     }},
+    {"range_x", [](const Element& e) { return Dataset::range(number(e)); }},
+    {"repeat_x", [](const Element& e) { return Dataset::from_tensors(e[0]).repeat(number(e)); }},
+    {"three_of_x", [](const Element& e) { return Dataset::from_tensors(e[0]).repeat(3); }},
+    {"irregular", [](const Element& e) { return Dataset::range(10 * number(e), 11 * number(e) + 1).batch(2); }},
     {"batch_of_x",
-     [](const at::Tensor& tensor) {
-       const auto x = tensor.item<std::int64_t>();
-       return Dataset::range(10 * x, 11 * x).batch(std::max<std::int64_t>(x, 1));
+     [](const Element& e) {
+       return Dataset::range(10 * number(e), 11 * number(e)).batch(std::max<std::int64_t>(number(e), 1));
      }},
+    {"read_tfrecord", [](const Element& e) { return Dataset::tf_record({file_of(e.text())}); }},
+    {"read_text", [](const Element& e) { return Dataset::text_lines({file_of(e.text())}); }},
+    {"read_fixed_4", [](const Element& e) { return Dataset::fixed_length_records({file_of(e.text())}, {.record = 4}); }},
+};
+
+const std::map<std::string, StateFn> kStates = {
+    {"running_sum", [](const Element& state, const Element& e) { return Element(state[0] + e[0]); }},
+    {"add", [](const Element& state, const Element& e) { return Element(state[0] + e[0]); }},
+    {"count", [](const Element& state, const Element&) { return Element(state[0] + 1); }},
 };
 
 template <typename Map>
@@ -97,10 +105,14 @@ Element map_element(const std::string& name, const Element& element) { return kM
 bool holds_for(const std::string& name, const Element& element) {
   return kConditions.at(name)(element[0].item<std::int64_t>());
 }
-Dataset dataset_from(const std::string& name, const Element& element) { return kDatasets.at(name)(element[0]); }
+Dataset dataset_from(const std::string& name, const Element& element) { return kDatasets.at(name)(element); }
+Element next_state(const std::string& name, const Element& state, const Element& element) {
+  return kStates.at(name)(state, element);
+}
 
 void require_map_function(const std::string& name) { require_name(kMaps, name); }
 void require_condition(const std::string& name) { require_name(kConditions, name); }
 void require_dataset_function(const std::string& name) { require_name(kDatasets, name); }
+void require_state_function(const std::string& name) { require_name(kStates, name); }
 
 }  // namespace lockstep::oracle

@@ -3,7 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "lockstep/data/record_file.h"
+#include "lockstep/data/io/output_file.h"
+#include "lockstep/data/io/tf_record.h"
 
 namespace lockstep::oracle {
 namespace {
@@ -29,15 +30,31 @@ Folder& folder() {
   return one;
 }
 
+void write_file(const std::string& format, const std::string& path, const std::vector<std::string>& payloads) {
+  if (format == "tfrecord") return data::write_records(path, payloads);
+  if (format != "text" && format != "fixed") throw NotApplicable("needs files of format " + format);
+  data::OutputFile file(path);
+  for (const auto& payload : payloads) file.write(format == "text" ? payload + "\n" : payload);
+  file.close();
+}
+
 }  // namespace
+
+const std::string& oracle_folder() {
+  static const auto folder = [] {
+    if (const char* named = std::getenv("LOCKSTEP_ORACLE")) return std::string(named);
+    const auto ours = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests" / "oracle";
+    return std::filesystem::is_directory(ours) ? ours.string() : std::string("tests/oracle");
+  }();
+  return folder;
+}
 
 void write_files(const Json& input) {
   if (!input.contains("files")) return;
   for (const auto& [name, file] : input.at("files").items()) {
-    if (file.at("format") != "tfrecord") throw NotApplicable("needs files of format " + file.at("format").get<std::string>());
     if (name.find('/') != std::string::npos) throw NotApplicable("needs files in folders");
     folder().names.push_back(name);
-    data::write_records(file_of(name), file.at("payloads").get<std::vector<std::string>>());
+    write_file(file.at("format"), file_of(name), file.at("payloads").get<std::vector<std::string>>());
   }
 }
 

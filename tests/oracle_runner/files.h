@@ -8,8 +8,12 @@
 
 namespace lockstep::oracle {
 
-// input["files"]: name -> {"format": "tfrecord", "payloads": [...]}. Throws NotApplicable for another format.
+// input["files"]: name -> {"format", "payloads"}; formats tfrecord, text (a line each) and fixed (joined). Throws NotApplicable
+// for another one.
 void write_files(const Json& input);
+
+// Where the oracle's own files are.
+const std::string& oracle_folder();
 
 // Where a file of that name is.
 std::string file_of(const std::string& name);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/oracle_runner/case.h"
+#include "tests/oracle_runner/files.h"
 #include "tests/oracle_runner/worker_pool.h"
 
 // oracle_test [--json]: runs every case of every *.json in LOCKSTEP_ORACLE (default: tests/oracle).
@@ -29,12 +30,6 @@ const std::map<Status, const char*> kStatusNames = {{Status::kPassed, "passed"},
                                                     {Status::kFailed, "failed"},
                                                     {Status::kDiffers, "differs on purpose"},
                                                     {Status::kNotApplicable, "not applicable"}};
-
-std::filesystem::path find_folder() {
-  if (const char* named = std::getenv("LOCKSTEP_ORACLE")) return named;
-  const auto folder = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests" / "oracle";
-  return std::filesystem::is_directory(folder) ? folder : std::filesystem::path("tests/oracle");
-}
 
 Case to_case(const std::string& file, const Json& json) {
   Case one{file, json.at("name").get<std::string>(), json.at("input")};
@@ -126,7 +121,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: oracle_test [--json]\n";
     return 2;
   }
-  const auto lines = run_folder(find_folder());
+  const auto lines = run_folder(oracle_folder());
   is_json ? print_json(lines) : print_text(lines);
   return std::ranges::any_of(lines, [](const Line& line) { return line.verdict.status == Status::kFailed; }) ? 1 : 0;
 }

@@ -44,10 +44,24 @@ Dataset from_generator(const Json& parameters) {
 }
 
 // The case's files were written by write_files; names are theirs.
-Dataset tf_record(const Json& parameters) {
+std::vector<std::string> paths_of(const Json& parameters) {
   std::vector<std::string> paths;
   for (const auto& name : parameters.at("names")) paths.push_back(file_of(name.get<std::string>()));
-  return Dataset::tf_record(paths);
+  return paths;
+}
+
+Dataset files(const Json& parameters) { return text_dataset(parameters.at("names").get<std::vector<std::string>>()); }
+
+Dataset fixed(const Json& parameters) {
+  return Dataset::fixed_length_records(paths_of(parameters), {.record = parameters.at("record_bytes"),
+                                                              .header = get_or<std::int64_t>(parameters, "header_bytes", 0),
+                                                              .footer = get_or<std::int64_t>(parameters, "footer_bytes", 0)});
+}
+
+Dataset choose(const Json& parameters) {
+  std::vector<Dataset> inputs;
+  for (const auto& input : parameters.at("inputs")) inputs.push_back(build_pipeline(input));
+  return Dataset::choose_from_datasets(inputs, Dataset::from_tensor_slices(to_tensor(parameters.at("choice"), "int64")));
 }
 
 Dataset zip(const Json& parameters) {
@@ -56,10 +70,59 @@ Dataset zip(const Json& parameters) {
   return Dataset::zip(inputs);
 }
 
+// One component's shape; null is the longest.
+std::vector<std::int64_t> to_shape(const Json& sizes) {
+  std::vector<std::int64_t> shape;
+  for (const auto& size : sizes) shape.push_back(size.is_null() ? -1 : size.get<std::int64_t>());
+  return shape;
+}
+
 Dataset padded_batch(const Dataset& input, const Json& p) {
-  if (!get_or<Json>(p, "shapes", nullptr).is_null()) throw NotApplicable("needs padded_batch with shapes");
-  if (!get_or<Json>(p, "value", nullptr).is_null()) throw NotApplicable("needs padded_batch with a padding value");
-  return input.padded_batch(p.at("size"), get_or(p, "drop_remainder", false));
+  data::Padding padding{.value = get_or(p, "value", 0.0)};
+  if (const auto shapes = get_or<Json>(p, "shapes", nullptr); !shapes.is_null()) padding.shapes = {to_shape(shapes)};
+  return input.padded_batch(p.at("size"), padding, get_or(p, "drop_remainder", false));
+}
+
+Dataset window(const Dataset& input, const Json& p) {
+  const auto flatten = p.at("flatten").get<std::int64_t>();
+  const auto shift = p.contains("shift") ? std::optional(p.at("shift").get<std::int64_t>()) : std::nullopt;
+  return input.window(
+      p.at("size"), [flatten](const Dataset& one) { return one.batch(flatten); }, shift, get_or<std::int64_t>(p, "stride", 1),
+      get_or(p, "drop_remainder", false));
+}
+
+Dataset scan(const Dataset& input, const Json& p) {
+  const auto name = p.at("fn").get<std::string>();
+  require_state_function(name);
+  return input.scan(Element(to_tensor(p.at("state"), "int64")), [name](const Element& state, const Element& element) {
+    const auto next = next_state(name, state, element);
+    return std::pair(next, next);
+  });
+}
+
+Dataset group_by_window(const Dataset& input, const Json& p) {
+  const auto name = p.at("key").get<std::string>();
+  require_map_function(name);
+  const auto size = p.at("size").get<std::int64_t>();
+  return input.group_by_window([name](const Element& element) { return map_element(name, element)[0].item<std::int64_t>(); },
+                               size, [size](std::int64_t, const Dataset& group) { return group.batch(size); });
+}
+
+Dataset bucket(const Dataset& input, const Json& p) {
+  return input.bucket_by_sequence_length([](const Element& element) { return element[0].numel(); }, p.at("boundaries"),
+                                         p.at("sizes"));
+}
+
+Dataset interleave(const Dataset& input, const Json& p) {
+  const auto name = p.at("fn").get<std::string>();
+  require_dataset_function(name);
+  return input.interleave([name](const Element& element) { return dataset_from(name, element); }, p.at("cycle"), p.at("block"));
+}
+
+Dataset take_while(const Dataset& input, const Json& p) {
+  const auto name = p.at("fn").get<std::string>();
+  require_condition(name);
+  return input.take_while([name](const Element& element) { return holds_for(name, element); });
 }
 
 Dataset map(const Dataset& input, const Json& p) {
@@ -90,8 +153,12 @@ const std::map<std::string, Source> kSources = {
     {"from_tensors", [](const Json& p) { return Dataset::from_tensors(to_element(p)); }},
     {"from_tensor_slices", [](const Json& p) { return Dataset::from_tensor_slices(to_element(p)); }},
     {"from_generator", from_generator},
-    {"tfrecord", tf_record},
+    {"files", files},
+    {"tfrecord", [](const Json& p) { return Dataset::tf_record(paths_of(p)); }},
+    {"text", [](const Json& p) { return Dataset::text_lines(paths_of(p)); }},
+    {"fixed", fixed},
     {"zip", zip},
+    {"choose", choose},
 };
 
 const std::map<std::string, Operation> kOperations = {
@@ -107,6 +174,17 @@ const std::map<std::string, Operation> kOperations = {
     {"take", [](const Dataset& d, const Json& p) { return d.take(p.at("count")); }},
     {"skip", [](const Dataset& d, const Json& p) { return d.skip(p.at("count")); }},
     {"prefetch", [](const Dataset& d, const Json& p) { return d.prefetch(p.at("count")); }},
+    {"shard", [](const Dataset& d, const Json& p) { return d.shard(p.at("num_shards"), p.at("index")); }},
+    {"interleave", interleave},
+    {"take_while", take_while},
+    {"window", window},
+    {"unbatch", [](const Dataset& d, const Json&) { return d.unbatch(); }},
+    {"enumerate", [](const Dataset& d, const Json& p) { return d.enumerate(get_or<std::int64_t>(p, "start", 0)); }},
+    {"scan", scan},
+    {"cache", [](const Dataset& d, const Json&) { return d.cache(); }},
+    {"unique", [](const Dataset& d, const Json&) { return d.unique(); }},
+    {"group_by_window", group_by_window},
+    {"bucket", bucket},
     {"options", [](const Dataset& d, const Json& p) { return d.with_options({to_policy(p.at("auto_shard_policy"))}); }},
 };
 
@@ -127,6 +205,12 @@ void require_operations(const Json& pipeline) {
 }
 
 }  // namespace
+
+data::Dataset text_dataset(std::vector<std::string> values) {
+  data::Bytes bytes{std::move(values), {}};
+  bytes.sizes = {static_cast<std::int64_t>(bytes.values.size())};
+  return Dataset::from_tensor_slices(Element(std::vector<data::Component>{{"", std::move(bytes)}}));
+}
 
 data::Dataset build_pipeline(const Json& pipeline) {
   require_operations(pipeline);

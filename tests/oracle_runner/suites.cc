@@ -4,12 +4,13 @@ namespace lockstep::oracle {
 namespace {
 
 const std::vector<Suite> kSuites = {
-    {"autoshard", answer_autoshard},
+    {"autoshard", answer_autoshard, difference_in_autoshard},
     {"contexts", answer_contexts, difference_in_contexts},
     {"dataset_ops", answer_dataset_ops, difference_in_dataset_ops},
     {"losses", answer_losses},
     {"multi_worker", answer_multi_worker, difference_in_multi_worker},
     {"rebatch", answer_rebatch, difference_in_rebatch},
+    {"records", answer_records, difference_in_records},
     {"reduce", answer_reduce, difference_in_reduce},
     {"tf_config", answer_tf_config},
     {"v1", answer_v1},

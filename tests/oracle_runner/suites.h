@@ -12,6 +12,7 @@
 namespace lockstep::oracle {
 
 Json answer_autoshard(const Case& one);
+std::optional<Difference> difference_in_autoshard(const Case& one);
 Json answer_contexts(const Case& one);
 std::optional<Difference> difference_in_contexts(const Case& one);
 Json answer_dataset_ops(const Case& one);
@@ -21,6 +22,8 @@ Json answer_multi_worker(const Case& one);
 std::optional<Difference> difference_in_multi_worker(const Case& one);
 Json answer_rebatch(const Case& one);
 std::optional<Difference> difference_in_rebatch(const Case& one);
+Json answer_records(const Case& one);
+std::optional<Difference> difference_in_records(const Case& one);
 Json answer_reduce(const Case& one);
 std::optional<Difference> difference_in_reduce(const Case& one);
 Json answer_tf_config(const Case& one);

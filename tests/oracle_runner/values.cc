@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/oracle_runner/digests.h"
+
 namespace lockstep::oracle {
 namespace {
 
@@ -54,7 +56,11 @@ Json number_to_json(double value) {
   return value;
 }
 
-Json bytes_to_json(const data::Bytes& bytes) { return {{"dtype", "string"}, {"shape", bytes.sizes}, {"data", bytes.values}}; }
+Json bytes_to_json(const data::Bytes& bytes) {
+  Json values = Json::array();
+  for (const auto& text : bytes.values) values.push_back(text_to_json(text));
+  return {{"dtype", "string"}, {"shape", bytes.sizes}, {"data", std::move(values)}};
+}
 
 Json component_to_json(const data::Component& component) {
   return component.is_bytes() ? bytes_to_json(component.bytes()) : to_json(component.tensor());
@@ -70,6 +76,15 @@ Json::json_pointer pointer_of(std::string name) {
 
 bool is_tensor(const Json& value) { return value.is_object() && value.contains("dtype") && value.contains("data"); }
 bool is_slices(const Json& value) { return value.is_object() && value.contains("indices") && value.contains("values"); }
+
+Json text_to_json(const std::string& bytes) {
+  try {
+    const auto copy = Json::parse(Json(bytes).dump());  // throws where the bytes are not UTF-8
+    return copy;
+  } catch (const Json::exception&) {
+    return {{"base64", base64_of(bytes)}};
+  }
+}
 
 at::Tensor to_tensor(const Json& value, const std::string& dtype) {
   std::vector<Json> data;

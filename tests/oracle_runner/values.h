@@ -48,6 +48,8 @@ struct Nest {
 Nest to_nest(const Json& value);
 
 Json to_json(const at::Tensor& tensor);
+// Text, or {"base64"} where the bytes are not UTF-8.
+Json text_to_json(const std::string& bytes);
 Json to_json(const IndexedSlices& slices);
 Json to_json(const Nest& nest);
 // One component is itself, several are a list, named ones a dict ("b.c" is c inside b).
