@@ -63,3 +63,24 @@ def serve(train, examples_per_step):
         rate = steps / seconds
         print(json.dumps({"examples_per_s": examples_per_step * rate, "steps": steps, "seconds": seconds, "loss": loss}),
               flush=True)
+
+
+def serve_input(dataset, rows_of):
+    """The same for an input pipeline, pass after pass; rows_of(batch) says how many examples a batch has."""
+    iterator = iter(dataset)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "quit":
+            return
+        limit, examples, steps = float(words[1]), 0, 0
+        start = time.perf_counter()
+        while time.perf_counter() - start < limit:
+            batch = next(iterator, None)
+            steps += 1
+            if batch is None:
+                iterator = iter(dataset)
+            else:
+                examples += rows_of(batch)
+        seconds = time.perf_counter() - start
+        print(json.dumps({"examples_per_s": examples / seconds, "steps": steps, "seconds": seconds, "loss": 0}), flush=True)
