@@ -17,12 +17,6 @@ namespace {
 // What a batch takes before it is known how many rows come; it grows.
 constexpr std::int64_t kFirstBytes = std::int64_t{16} << 20;
 
-std::vector<std::int64_t> with_rows(std::int64_t rows, at::IntArrayRef row_sizes) {
-  std::vector<std::int64_t> sizes = {rows};
-  sizes.insert(sizes.end(), row_sizes.begin(), row_sizes.end());
-  return sizes;
-}
-
 bool can_be_copied(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided && !tensor.requires_grad() && !tensor.is_conj() &&
          !tensor.is_neg();

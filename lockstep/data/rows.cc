@@ -17,11 +17,6 @@ std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t from) {
   return std::accumulate(sizes.begin() + static_cast<std::ptrdiff_t>(from), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::vector<std::int64_t> with_rows(std::int64_t rows, std::vector<std::int64_t> row_sizes) {
-  row_sizes.insert(row_sizes.begin(), rows);
-  return row_sizes;
-}
-
 Bytes narrow_bytes(const Bytes& bytes, std::int64_t start, std::int64_t length) {
   require_whole(bytes, "byte strings");
   const auto stride = product(bytes.sizes, 1);
@@ -188,19 +183,26 @@ Element join_rows(const std::vector<Element>& batches) {
   return combine(batches, "joining batches", join_component);
 }
 
-Element row_of(const Element& batch, std::int64_t row) {
-  auto element = narrow_rows(batch, row, 1);
-  for (auto& component : element.components()) {
+Element only_row(Element batch) {
+  for (auto& component : batch.components()) {
     if (component.is_bytes()) std::get<Bytes>(component.value).sizes.erase(std::get<Bytes>(component.value).sizes.begin());
     else component.value = component.tensor().squeeze(0);
   }
-  return element;
+  return batch;
 }
+
+Element row_of(const Element& batch, std::int64_t row) { return only_row(narrow_rows(batch, row, 1)); }
 
 Element stack_padded_rows(std::vector<Element>& elements, const std::vector<std::vector<std::int64_t>>& shapes, double value) {
   return combine(elements, "padded_batch", [&](std::vector<Element>& all, std::size_t c) {
     return stack_padded_component(all, c, c < shapes.size() ? shapes[c] : std::vector<std::int64_t>(), value);
   });
+}
+
+std::vector<std::int64_t> with_rows(std::int64_t rows, at::IntArrayRef row_sizes) {
+  std::vector<std::int64_t> sizes = {rows};
+  sizes.insert(sizes.end(), row_sizes.begin(), row_sizes.end());
+  return sizes;
 }
 
 std::int64_t count_batches(std::int64_t elements, std::int64_t size, bool drop_remainder) {

@@ -22,6 +22,8 @@ std::vector<Element> split_rows(const Element& batch, const std::vector<std::int
 // One batch after the other. Throws kInvalidArgument when the other dimensions or dtypes differ.
 Element join_rows(const std::vector<Element>& batches);
 
+// A batch of one row as an element of its own.
+Element only_row(Element batch);
 // Row `row` as an element of its own, sharing memory with the batch.
 Element row_of(const Element& batch, std::int64_t row);
 
@@ -30,6 +32,9 @@ Element row_of(const Element& batch, std::int64_t row);
 // different shapes, kInvalidArgument when the numbers of dimensions differ, kDataLoss for an element that is larger.
 Element stack_padded_rows(std::vector<Element>& elements, const std::vector<std::vector<std::int64_t>>& shapes = {},
                           double value = 0);
+
+// The sizes of a batch of rows of these sizes.
+std::vector<std::int64_t> with_rows(std::int64_t rows, at::IntArrayRef row_sizes);
 
 // How many batches so many elements make; kInfinite and kUnknown stay what they are.
 std::int64_t count_batches(std::int64_t elements, std::int64_t size, bool drop_remainder);

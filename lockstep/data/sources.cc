@@ -68,14 +68,7 @@ class TensorTable final : public Table {
 
   std::int64_t rows() const override { return rows_; }
 
-  Element row(std::int64_t row) const override {
-    auto element = gather({&row, 1});
-    for (auto& component : element.components()) {
-      if (component.is_bytes()) std::get<Bytes>(component.value).sizes.erase(std::get<Bytes>(component.value).sizes.begin());
-      else component.value = component.tensor().squeeze(0);
-    }
-    return element;
-  }
+  Element row(std::int64_t row) const override { return only_row(gather({&row, 1})); }
 
   Element gather(std::span<const std::int64_t> rows) const override {
     std::vector<Component> gathered;
@@ -145,24 +138,19 @@ class AllRows final : public Stream<std::int64_t> {
 
 class AllRowElements final : public Stream<Element> {
  public:
-  explicit AllRowElements(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
+  explicit AllRowElements(std::shared_ptr<const Table> table) : table_(std::move(table)), rows_(table_->rows()) {}
   bool next(Element& out) override {
-    if (position_ >= table_->rows()) return false;
-    out = table_->row(position_++);
+    std::int64_t row = 0;
+    if (!rows_.next(row)) return false;
+    out = table_->row(row);
     return true;
   }
-  void save(PositionWriter& to) override {
-    to.begin("rows");
-    to.put(position_);
-  }
-  void restore(PositionReader& from) override {
-    from.expect("rows");
-    position_ = from.number();
-  }
+  void save(PositionWriter& to) override { rows_.save(to); }
+  void restore(PositionReader& from) override { rows_.restore(from); }
 
  private:
   const std::shared_ptr<const Table> table_;
-  std::int64_t position_ = 0;
+  AllRows rows_;
 };
 
 class RowsNode final : public Node {

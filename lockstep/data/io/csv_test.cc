@@ -1,13 +1,9 @@
 #include "lockstep/data/io/csv.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 
 #include "lockstep/base/error.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lockstep::data {
 namespace {
@@ -15,18 +11,10 @@ namespace {
 using Fields = std::vector<std::string>;
 
 std::vector<Fields> rows_of(const std::string& content) {
-  char name[] = "/tmp/csv_XXXXXX";
-  close(mkstemp(name));
-  std::ofstream(name, std::ios::binary) << content;
+  const lockstep::testing::ScratchFolder folder;
+  CsvReader reader(folder.write("t.csv", content), ',');
   std::vector<Fields> rows;
-  try {
-    CsvReader reader(name, ',');
-    for (Fields fields; reader.next(fields);) rows.push_back(fields);
-  } catch (...) {
-    std::remove(name);
-    throw;
-  }
-  std::remove(name);
+  for (Fields fields; reader.next(fields);) rows.push_back(fields);
   return rows;
 }
 

@@ -2,29 +2,26 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/io/crc32c.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lockstep::data {
 namespace {
 
+using lockstep::testing::content_of;
+
 // A file that is gone with its owner.
 class Scratch {
  public:
-  Scratch() { close(mkstemp(name_)); }
-  ~Scratch() { std::remove(name_); }
-  std::string path() const { return name_; }
+  std::string path() const { return folder_ / "records"; }
 
  private:
-  char name_[32] = "/tmp/record_file_XXXXXX";
+  lockstep::testing::ScratchFolder folder_;
 };
 
 std::vector<std::string> read_all(const std::string& path) {
@@ -41,11 +38,6 @@ ErrorCode code_of(const std::string& path) {
     return error.code();
   }
   return ErrorCode::kInternal;
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void overwrite(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }

@@ -1,6 +1,5 @@
 #include "lockstep/data/io/whole_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,7 +8,6 @@
 
 #include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/data/io/output_file.h"
 
@@ -22,18 +20,6 @@ std::string name_beside(const std::string& path) {
   return str(path, ".part-", getpid(), "-", count++);
 }
 
-[[noreturn]] void fail(const std::string& path) {
-  throw Error(ErrorCode::kUnavailable, str("the file '", path, "' cannot be written: ", errno_text(errno)));
-}
-
-// Else the system may write the new name to the disk before the bytes.
-void sync(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(path);
-  const OnExit close_it([&] { close(descriptor); });
-  if (fsync(descriptor) != 0) fail(path);
-}
-
 }  // namespace
 
 void write_whole_file(const std::string& path, const std::vector<std::string_view>& parts) {
@@ -41,9 +27,9 @@ void write_whole_file(const std::string& path, const std::vector<std::string_vie
   try {
     OutputFile file(beside);
     for (const auto& part : parts) file.write(part);
-    file.close();
-    sync(beside);
-    if (std::rename(beside.c_str(), path.c_str()) != 0) fail(path);
+    file.close_on_disk();  // else the system may write the new name to the disk before the bytes
+    if (std::rename(beside.c_str(), path.c_str()) != 0)
+      throw Error(ErrorCode::kUnavailable, str("the file '", path, "' cannot be written: ", errno_text(errno)));
   } catch (...) {
     std::remove(beside.c_str());
     throw;
