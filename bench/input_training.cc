@@ -31,18 +31,16 @@ InputTraining::InputTraining(const ls::data::Dataset& batches) : state_(std::mak
 InputTraining::~InputTraining() = default;
 
 std::int64_t InputTraining::step() {
-  auto& [strategy, scope, model, optimizer, data, iterator] = *state_;
-  const auto batch = iterator.next();
+  auto& s = *state_;
+  const auto batch = s.iterator.next();
   if (!batch) {
-    iterator = data.make_iterator();
+    s.iterator = s.data.make_iterator();
     return 0;
   }
-  auto& net = model;
-  auto& update = optimizer;
-  strategy.run(
+  s.strategy.run(
       [&](const at::Tensor& x, const at::Tensor& y) {
-        net->loss(net->forward(x), y, LossReduction::kMean).backward();
-        update.step();
+        s.model->loss(s.model->forward(x), y, LossReduction::kMean).backward();
+        s.optimizer.step();
       },
       *batch);
   std::int64_t examples = 0;

@@ -7,7 +7,6 @@
 #include <ostream>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/data/ops/reorder.h"
 
@@ -159,6 +158,7 @@ PipelineReport Dataset::benchmark(const BenchmarkOptions& options) const {
 
 std::ostream& operator<<(std::ostream& out, const PipelineReport& report) {
   const auto flags = out.flags();
+  const auto precision = out.precision();
   out << std::fixed << std::setprecision(0) << report.elements_per_second() << " elements/s (" << report.elements << " in "
       << std::setprecision(3) << report.seconds << " s)\n";
   for (const auto& stage : report.stages) {
@@ -170,6 +170,7 @@ std::ostream& operator<<(std::ostream& out, const PipelineReport& report) {
   }
   if (!report.slowest.empty()) out << "slowest: " << report.slowest << "\n";
   out.flags(flags);
+  out.precision(precision);
   return out;
 }
 

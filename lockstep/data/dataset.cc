@@ -228,8 +228,8 @@ Dataset Dataset::flat_map_elements(std::function<Dataset(const Element&)> fn) co
 bool Dataset::is_true(const at::Tensor& value) {
   if (value.numel() != 1)
     throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("filter: the function must give one truth value, not a tensor of shape ", value.sizes(),
-                              "; reduce it, for example with all()"));
+                lockstep::str("filter or take_while: the function must give one truth value, not a tensor of shape ",
+                              value.sizes(), "; reduce it, for example with all()"));
   return value.item().toBool();
 }
 

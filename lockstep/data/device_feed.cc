@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/data/batch_memory.h"
 #include "lockstep/data/prefetch.h"
 
 namespace lockstep::data::internal {
@@ -25,11 +26,15 @@ class CopiedSteps final : public StepSource {
       : steps_(std::move(steps)), devices_(std::move(devices)), has_own_thread_(has_own_thread) {
     for (const auto device : devices_)
       if (!device.is_cpu() && std::ranges::find(distinct_, device) == distinct_.end()) distinct_.push_back(device);
+    has_cuda_ = std::ranges::any_of(distinct_, [](c10::Device device) { return device.is_cuda(); });
   }
 
   bool next(Step& out) override {
     if (has_own_thread_ && !std::exchange(has_streams_, true)) use_own_streams();
-    if (!steps_->next(out)) return false;
+    {
+      const PinnedBatches batches(has_cuda_);
+      if (!steps_->next(out)) return false;
+    }
     for (std::size_t replica = 0; replica < devices_.size(); ++replica) {
       if (devices_[replica].is_cpu()) continue;
       out.parts[replica].lockstep_leaves([&](at::Tensor& tensor) { tensor = copy_to(tensor, devices_[replica]); });
@@ -58,6 +63,7 @@ class CopiedSteps final : public StepSource {
   const std::vector<c10::Device> devices_;  // of every replica
   const bool has_own_thread_;
   std::vector<c10::Device> distinct_;
+  bool has_cuda_ = false;
   bool has_streams_ = false;
 };
 

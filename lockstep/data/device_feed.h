@@ -11,8 +11,10 @@ namespace lockstep::data::internal {
 // Puts every replica's part on its device, `ahead` steps before they are asked for.
 //
 // Note [device feed]
-// 1. A thread ("lockstep:feed") runs the pipeline, copies the parts into page-locked memory and queues their transfer on a
-//    stream of its own, so that neither the pipeline nor the transfer holds up the step that computes.
+// 1. A thread ("lockstep:feed") runs the pipeline, copies into page-locked memory what is not there yet (see Note [batch
+// memory])
+//    and queues the transfer on a stream of its own, so that neither the pipeline nor the transfer holds up the step that
+//    computes.
 // 2. It records a fence per device. hand_over() makes the caller's stream wait for it, and tells the allocator that this
 //    stream uses the memory now.
 // 3. With ahead == 0 the copies are made on the thread that asks, on its own streams.

@@ -9,6 +9,7 @@
 #include "lockstep/data/autoshard.h"
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/explain.h"
+#include "lockstep/data/pool.h"
 #include "lockstep/data/steps.h"
 #include "lockstep/data/worker_pass.h"
 #include "lockstep/replica/mode.h"
@@ -54,6 +55,12 @@ std::vector<c10::Device> target_devices(const ReplicaSet& replicas, const InputO
   for (int replica = 0; replica < replicas.size(); ++replica)
     devices[static_cast<std::size_t>(replica)] = replicas.torch_device(replica);
   return devices;
+}
+
+int replicas_on_cpu(const ReplicaSet& replicas) {
+  int count = 0;
+  for (int replica = 0; replica < replicas.size(); ++replica) count += replicas.torch_device(replica).is_cpu() ? 1 : 0;
+  return count;
 }
 
 // What one process reads: everything.
@@ -102,6 +109,7 @@ struct DistributedDataset::State {
   }
 
   data::internal::StepStream open() const {
+    data::internal::Pool::instance().leave_cores_for(replicas_on_cpu(*replicas));
     auto steps = is_dealt() && !is_for_all_workers() ? data::internal::open_dealt(datasets, share.count)
                                                      : data::internal::open_split(datasets[0], share, rule);
     return data::internal::feed_devices(std::move(steps), devices, steps_ahead);

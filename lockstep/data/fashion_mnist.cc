@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fetch_early.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/batch_memory.h"
 #include "lockstep/data/idx.h"
 #include "lockstep/data/sources.h"
 
@@ -39,8 +40,8 @@ class ImageTable final : public internal::Table {
 
   Element gather(std::span<const std::int64_t> rows) const override {
     const auto count = static_cast<std::int64_t>(rows.size());
-    auto images = at::empty({count, 1, kSide, kSide}, at::kFloat);
-    auto labels = at::empty({count}, at::kLong);
+    auto images = internal::new_batch({count, 1, kSide, kSide}, at::kFloat);
+    auto labels = internal::new_batch({count}, at::kLong);
     auto* pixels = images.data_ptr<float>();
     auto* numbers = labels.data_ptr<std::int64_t>();
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/batch_memory.h"
 
 namespace lockstep::data {
 namespace {
@@ -185,7 +187,7 @@ class ExampleParser::Batch {
     const auto values = feature.is_sequence_ ? longest(f) : count_of(feature.shape_);
     auto tensor = feature.is_sequence_ || feature.number_
                       ? at::full(shape_of(f, values), feature.number_.value_or(0), feature.dtype_)
-                      : at::empty(shape_of(f, values), feature.dtype_);
+                      : internal::new_batch(shape_of(f, values), feature.dtype_);
     for (std::size_t row = 0; row < rows_; ++row) {
       const auto* list = list_of(row, f);
       if (list == nullptr && !feature.number_ && !feature.is_sequence_) throw_missing(row, f);
@@ -200,7 +202,7 @@ class ExampleParser::Batch {
 
   at::Tensor read_raw(std::size_t f) const {
     const auto& feature = parser_.features_[f];
-    auto tensor = at::empty(shape_of(f, 0), feature.dtype_);
+    auto tensor = internal::new_batch(shape_of(f, 0), feature.dtype_);
     const auto each = static_cast<std::size_t>(count_of(feature.shape_)) * c10::elementSize(feature.dtype_);
     auto* to = static_cast<char*>(tensor.data_ptr());
     std::vector<std::string_view> strings;
@@ -250,7 +252,7 @@ Element ExampleParser::operator()(const Bytes& examples) const { return Batch(*t
 
 at::Tensor decode_raw(const Bytes& strings, at::ScalarType dtype, const std::vector<std::int64_t>& shape) {
   require_whole(strings, "decode_raw");
-  auto tensor = at::empty(joined(strings.sizes, shape), dtype);
+  auto tensor = internal::new_batch(joined(strings.sizes, shape), dtype);
   const auto each = static_cast<std::size_t>(count_of(shape)) * c10::elementSize(dtype);
   auto* to = static_cast<char*>(tensor.data_ptr());
   for (std::size_t i = 0; i < strings.values.size(); ++i, to += each) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -49,7 +50,10 @@ class Pool {
  public:
   static Pool& instance();
 
-  int size() const noexcept { return size_; }
+  // What kAutotune is: a thread for every core that no replica computes on.
+  int good_parallelism() const noexcept { return std::max(1, size_ - replicas_.load(std::memory_order_relaxed)); }
+  // So many replicas of this process compute on its cores.
+  void leave_cores_for(int replicas) noexcept { replicas_.store(replicas, std::memory_order_relaxed); }
   // Some time, unless somebody else does it first.
   void submit(std::shared_ptr<Task> task);
 
@@ -57,7 +61,8 @@ class Pool {
   Pool();
   void work(const std::stop_token& stop);
 
-  const int size_;
+  const int size_;  // cores
+  std::atomic<int> replicas_{0};
 
   // Guarded by mu_.
   std::mutex mu_;

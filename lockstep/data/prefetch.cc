@@ -7,11 +7,15 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/data/batch_memory.h"
 
 namespace lockstep::data::internal {
+
 std::jthread start_data_thread(const std::string& name, std::function<void(std::stop_token)> body) {
-  return start_thread(name, [body = std::move(body), settings = at::ThreadLocalState()](std::stop_token stop) {
+  return start_thread(name, [body = std::move(body), settings = at::ThreadLocalState(),
+                             are_pinned = PinnedBatches::are_wanted()](std::stop_token stop) {
     const at::ThreadLocalStateGuard guard(settings);
+    const PinnedBatches batches(are_pinned);
     body(std::move(stop));
   });
 }

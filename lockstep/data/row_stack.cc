@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/batch_memory.h"
 #include "lockstep/data/rows.h"
 
 namespace lockstep::data::internal {
@@ -69,7 +70,7 @@ void ColumnStack::make_room(const at::Tensor& row) {
   if (rows_ < room) return;
   const auto bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(row.nbytes()));
   const auto wanted = std::min(expected_, room == 0 ? std::max<std::int64_t>(1, kFirstBytes / bytes) : 2 * room);
-  auto larger = at::empty(with_rows(wanted, row.sizes()), row.options());
+  auto larger = new_batch(with_rows(wanted, row.sizes()), row.options());
   if (room > 0 && tensor_.nbytes() > 0) std::memcpy(larger.data_ptr(), tensor_.data_ptr(), tensor_.nbytes());
   tensor_ = std::move(larger);
 }

@@ -146,7 +146,7 @@ std::int64_t count_rows(const Element& batch) {
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str(name_component(batch, c),
                                 " of the dataset's elements has no first dimension, so that it cannot "
-                                "be split over the replicas; call batch() on the dataset first"));
+                                "be divided into rows; call batch() on the dataset first"));
     if (c == 0) rows = sizes[0];
     if (sizes[0] != rows)
       throw Error(ErrorCode::kInvalidArgument,

@@ -12,6 +12,7 @@
 #include "lockstep/base/fetch_early.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
+#include "lockstep/data/batch_memory.h"
 #include "lockstep/data/rows.h"
 
 namespace lockstep::data::internal {
@@ -32,7 +33,7 @@ class RangeTable final : public Table {
     else *out.components()[0].tensor().data_ptr<std::int64_t>() = at(row);
   }
   Element gather(std::span<const std::int64_t> rows) const override {
-    auto values = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+    auto values = new_batch({static_cast<std::int64_t>(rows.size())}, at::kLong);
     std::ranges::transform(rows, values.data_ptr<std::int64_t>(), [&](std::int64_t row) { return at(row); });
     return Element(std::move(values));
   }
@@ -98,7 +99,7 @@ class TensorTable final : public Table {
     }
     auto sizes = column.sizes().vec();
     sizes[0] = static_cast<std::int64_t>(rows.size());
-    auto gathered = at::empty(sizes, column.options());
+    auto gathered = new_batch(sizes, column.options());
     const auto row_bytes = column.size(0) == 0 ? 0 : column.nbytes() / static_cast<std::size_t>(column.size(0));
     const auto* from = static_cast<const char*>(column.data_ptr());
     auto* to = static_cast<char*>(gathered.data_ptr());

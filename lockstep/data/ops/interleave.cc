@@ -175,7 +175,7 @@ class InterleaveNode final : public UnaryNode {
 
   std::unique_ptr<Stream<Element>> open() const override {
     auto options = options_;
-    if (options.parallel == kAutotune) options.parallel = Pool::instance().size();
+    if (options.parallel == kAutotune) options.parallel = Pool::instance().good_parallelism();
     return std::make_unique<InterleaveStream>(input().open(), fn_, options);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -33,7 +33,7 @@ Element call(const ElementFunction& fn, const Element& element) {
   return result;
 }
 
-// Some elements that one task maps, in place.
+// Some elements that one task maps, in place. The task's alone until it is done, then the iterating thread's.
 struct MapPiece {
   std::vector<Element> elements = {};
   std::vector<std::int64_t> rows = {};  // instead of elements that are not mapped yet; empty: they are elements
@@ -242,8 +242,9 @@ class ParallelMapStream final : public Stream<Element> {
     return pieces_.front();
   }
 
-  MapInput input_;
+  MapInput input_;          // read by the iterating thread; tasks only look at its table
   bool is_at_end_ = false;  // of the input
+  // Used by all.
   const ElementFunction fn_;
   const MapOptions options_;
   const at::ThreadLocalState settings_;
@@ -260,7 +261,7 @@ class MapNode final : public UnaryNode {
   std::unique_ptr<Stream<Element>> open() const override {
     if (options_.parallel == 1) return std::make_unique<MapStream>(input(), fn_);
     auto options = options_;
-    if (options.parallel == kAutotune) options.parallel = Pool::instance().size();
+    if (options.parallel == kAutotune) options.parallel = Pool::instance().good_parallelism();
     return std::make_unique<ParallelMapStream>(input(), fn_, options);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

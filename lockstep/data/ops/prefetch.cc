@@ -1,3 +1,4 @@
+#include <deque>
 #include <optional>
 
 #include "lockstep/base/error.h"

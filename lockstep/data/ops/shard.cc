@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/data/ops/ops.h"
