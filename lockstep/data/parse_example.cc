@@ -20,6 +20,15 @@ std::int64_t count_of(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+// Whether a tensor can have this shape: no size below 0, and few enough values to be counted and addressed.
+bool makes_sense(const std::vector<std::int64_t>& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;
+  std::int64_t count = 1;
+  return std::ranges::all_of(shape, [&](std::int64_t size) {
+    return size >= 0 && !__builtin_mul_overflow(count, std::max<std::int64_t>(size, 1), &count) && count <= kMost;
+  });
+}
+
 template <typename T>
 std::vector<T> joined(std::vector<T> first, const std::vector<T>& rest) {
   first.insert(first.end(), rest.begin(), rest.end());
@@ -90,13 +99,13 @@ Feature Feature::sequence() const {
 ExampleParser::ExampleParser(std::vector<Feature> features) : features_(std::move(features)) {
   for (std::size_t f = 0; f < features_.size(); ++f) {
     const auto& feature = features_[f];
-    const bool has_shape = std::ranges::all_of(feature.shape_, [](std::int64_t size) { return size >= 0; });
     const bool has_default = feature.dtype_ == at::ScalarType::Undefined ? !feature.number_ : !feature.text_;
-    if (!positions_.emplace(feature.name_, f).second || !has_shape || !has_default || (feature.is_raw_ && feature.is_sequence_))
+    if (!positions_.emplace(feature.name_, f).second || !makes_sense(feature.shape_) || !has_default ||
+        (feature.is_raw_ && feature.is_sequence_))
       throw Error(
           ErrorCode::kInvalidArgument,
           lockstep::str("parse_example: the feature '", feature.name_, "' of shape ", name_sizes(feature.shape_),
-                        " comes twice, has a size below 0, a default of another type, or is a sequence of raw tensors"));
+                        " comes twice, has a size below 0 or sizes beyond any memory, a default of another type, or is a sequence of raw tensors"));
   }
 }
 
@@ -252,6 +261,9 @@ Element ExampleParser::operator()(const Bytes& examples) const { return Batch(*t
 
 at::Tensor decode_raw(const Bytes& strings, at::ScalarType dtype, const std::vector<std::int64_t>& shape) {
   require_whole(strings, "decode_raw");
+  if (!makes_sense(shape))
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("decode_raw: the shape ", name_sizes(shape), " has a size below 0 or sizes beyond any memory"));
   auto tensor = internal::new_batch(joined(strings.sizes, shape), dtype);
   const auto each = static_cast<std::size_t>(count_of(shape)) * c10::elementSize(dtype);
   auto* to = static_cast<char*>(tensor.data_ptr());

@@ -71,6 +71,10 @@ TEST(ParseExample, WhatIsWrongIsNamed) {
 TEST(DecodeRaw, StringsBecomeRows) {
   EXPECT_EQ(ints(decode_raw(batch_of({"\x01\x02", "\x03\x04"}), at::kByte, {2})), (Ints{1, 2, 3, 4}));
   EXPECT_EQ(testing::code_of([] { decode_raw(batch_of({"abc"}), at::kByte, {2}); }), ErrorCode::kInvalidArgument);
+  constexpr auto kHuge = std::int64_t{1} << 40;
+  EXPECT_EQ(testing::code_of([] { ExampleParser({Feature::int64("y", {kHuge, kHuge})}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(testing::code_of([] { decode_raw(batch_of({"abc"}), at::kByte, {0, kHuge, kHuge}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(testing::code_of([] { decode_raw(batch_of({"abc"}), at::kByte, {-1}); }), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace
