@@ -102,10 +102,10 @@ ExampleParser::ExampleParser(std::vector<Feature> features) : features_(std::mov
     const bool has_default = feature.dtype_ == at::ScalarType::Undefined ? !feature.number_ : !feature.text_;
     if (!positions_.emplace(feature.name_, f).second || !makes_sense(feature.shape_) || !has_default ||
         (feature.is_raw_ && feature.is_sequence_))
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          lockstep::str("parse_example: the feature '", feature.name_, "' of shape ", name_sizes(feature.shape_),
-                        " comes twice, has a size below 0 or sizes beyond any memory, a default of another type, or is a sequence of raw tensors"));
+      throw Error(ErrorCode::kInvalidArgument,
+                  lockstep::str("parse_example: the feature '", feature.name_, "' of shape ", name_sizes(feature.shape_),
+                                " comes twice, has a size below 0 or sizes beyond any memory, a default of another type, or is "
+                                "a sequence of raw tensors"));
   }
 }
 
