@@ -78,7 +78,9 @@ class CsvRows final : public FileReader {
   template <typename T>
   at::Tensor number(std::size_t c, const std::string& text, at::ScalarType dtype) const {
     T value{};
-    if (!read_number(text, value)) fail(c, lockstep::str("is '", text.substr(0, 40), "', not ", name_of(columns_[c].kind)));
+    if (!read_number(text, value))
+      fail(c, lockstep::str("is '", text.substr(0, 40), "', not ", name_of(columns_[c].kind),
+                            text.empty() ? "; its third part is what an empty field counts as" : ""));
     auto tensor = at::empty({}, dtype);
     *tensor.data_ptr<T>() = value;
     return tensor;
@@ -95,6 +97,15 @@ class CsvRows final : public FileReader {
   std::vector<std::string> fields_;
 };
 
+void require_default(const CsvColumn& column) {
+  std::int64_t whole = 0;
+  float number = 0;
+  if (!column.or_else || column.kind == FeatureKind::kBytes) return;
+  if (column.kind == FeatureKind::kInt64 ? read_number(*column.or_else, whole) : read_number(*column.or_else, number)) return;
+  throw Error(ErrorCode::kInvalidArgument, lockstep::str("csv: what an empty field of the column '", column.name,
+                                                         "' counts as is '", *column.or_else, "', not ", name_of(column.kind)));
+}
+
 }  // namespace
 
 NodePtr make_csv(std::vector<std::string> files, std::vector<CsvColumn> columns, const CsvOptions& options) {
@@ -103,6 +114,7 @@ NodePtr make_csv(std::vector<std::string> files, std::vector<CsvColumn> columns,
     if (column.kind == FeatureKind::kNone)
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str("csv: the column '", column.name, "' has no type; use kFloat, kInt64 or kBytes"));
+  for (const auto& column : columns) require_default(column);
   if (options.separator == '"' || options.separator == '\n' || options.separator == '\r')
     throw Error(ErrorCode::kInvalidArgument, "csv: a quote or an end of line cannot separate fields");
   auto open = [columns = std::move(columns), options](const std::string& path) -> std::unique_ptr<FileReader> {

@@ -24,7 +24,7 @@ namespace {
 const at::Tensor& Component::tensor() const {
   if (is_bytes())
     throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("the component '", name, "' is byte strings, not a tensor; read it with bytes()"));
+                lockstep::str("the component '", name, "' is byte strings, not a tensor; they are components()[i].bytes()"));
   return std::get<at::Tensor>(value);
 }
 

@@ -68,7 +68,10 @@ std::string explain_splitting(const Distribution& d) {
                                    join(", ", balanced_parts(*rows, std::accumulate(d.replicas.begin(), d.replicas.end(), 0))),
                                    " for the replicas")
                    : " is cut evenly for the replicas, larger parts first");
-    case SplitRule::kCeiling: return of_batch + " is cut into equal parts, the last ones smaller or empty";
+    case SplitRule::kCeiling:
+      return of_batch +
+             " is cut into equal parts, the last ones smaller or empty (an operation after batch() may have changed the batch "
+             "size, so that rows are not joined across batches)";
     case SplitRule::kRebatch:
       return lockstep::str("rows are joined across batches of ", rows.value_or(0), " and dealt to the replicas");
   }

@@ -36,9 +36,12 @@ void put_pipeline(PositionWriter& to, const Node& node) {
 void take_pipeline(PositionReader& from, const Node& node) {
   const auto text = describe_pipeline(node);
   if (from.number() != std::int64_t{crc32c(text.data(), text.size())})
-    throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("the saved position is of another pipeline, or of other data; this one is\n", text,
-                              "restore it into an iterator of the dataset it was saved from"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        lockstep::str(
+            "the saved position is of another pipeline, of other files, or of another kind of iterator (a dataset's own, a "
+            "distributed one); this one is\n",
+            text, "restore it into an iterator of the dataset it was saved from"));
   take_passes(from, node);
 }
 

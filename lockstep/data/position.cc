@@ -54,6 +54,7 @@ std::string PositionWriter::take() && {
 }
 
 PositionReader::PositionReader(std::string_view bytes) : left_(bytes) {
+  if (bytes.empty()) throw Error(ErrorCode::kDataLoss, "the saved position of a dataset is empty; was its file there?");
   if (left_.size() < kSum) throw_damaged();
   left_.remove_suffix(kSum);
   std::uint32_t sum = 0;

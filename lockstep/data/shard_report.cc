@@ -208,7 +208,9 @@ ShardReport judge(const std::vector<WorkerSums>& workers, Sharing sharing) {
 std::ostream& operator<<(std::ostream& out, const ShardReport& report) {
   for (std::size_t replica = 0; replica < report.examples.size(); ++replica)
     out << "replica " << replica << "  " << report.examples[replica] << " examples\n";
-  return out << "in all  " << report.total << " examples of " << report.in_dataset << ": " << report.why << "\n";
+  out << "in all  " << report.total << " examples";
+  if (report.in_dataset > 0) out << " of " << report.in_dataset;
+  return out << ": " << report.why << "\n";
 }
 
 }  // namespace lockstep
