@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/collective/bucket_carrier.h"
 #include "lockstep/collective/chunk.h"
 #include "lockstep/collective/reduce_values.h"
@@ -64,6 +65,8 @@ void BucketExchange::sum_chunk(std::size_t replica, std::size_t bucket) {
   const auto& mine = tensors[at(replica)];
   const auto [begin, end] = chunk_of(mine.numel(), static_cast<std::int64_t>(mine.element_size()),
                                      static_cast<int>(at(replica)), static_cast<int>(size_));
+  const trace::Span span("sum bucket", trace::Category::kSync, {"bucket", static_cast<std::int64_t>(bucket)},
+                         {"bytes", (end - begin) * static_cast<std::int64_t>(mine.element_size())});
   for (std::size_t r = 0; r < count_; ++r) {
     const auto& other = tensors[at(r)];
     if (other.scalar_type() != mine.scalar_type() || other.sizes() != mine.sizes() || other.strides() != mine.strides())

@@ -9,6 +9,8 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/base/trace.h"
+#include "lockstep/base/wait_clock.h"
 #include "lockstep/device/native_stream.h"
 
 namespace lockstep {
@@ -87,6 +89,8 @@ void DeviceBuckets::carry(const std::stop_token& stop) {
 void DeviceBuckets::sum(std::size_t bucket) {
   const c10::NoGradGuard no_grad;
   const auto& buffers = setup_.buffers[bucket];
+  const trace::Span span("bucket between GPUs", trace::Category::kSync, {"bucket", static_cast<std::int64_t>(bucket)},
+                         {"bytes", static_cast<std::int64_t>(buffers[0].nbytes())});
   const c10::StreamGuard guard(native_stream(devices_[0], setup_.channel->stream()));
   for (const auto& fence : buckets_[bucket].ready) fence.block();
   sum_.reduce(sum_subtrees(sum_.local(), buffers, devices_[0]), buffers[0]);
@@ -96,13 +100,17 @@ void DeviceBuckets::sum(std::size_t bucket) {
 
 void DeviceBuckets::take(std::size_t bucket, std::uint64_t step, at::Tensor& buffer, int divisor) {
   const Bucket& mine = buckets_[bucket];
-  std::optional<Calls::Scope> wait;
-  while (true) {
-    const auto seen = arrived_.value();
-    if (mine.summed.load(std::memory_order_acquire) >= step) break;
-    if (!wait) wait.emplace(workers_.calls(), setup_.name, /*is_numbered=*/false);
-    if (const auto failure = workers_.failure()) throw *failure;
-    if (!arrived_.wait_briefly(seen)) arrived_.doze(seen, kShortNap);
+  const auto is_there = [&] { return mine.summed.load(std::memory_order_acquire) >= step; };
+  if (!is_there()) {
+    const Calls::Scope wait(workers_.calls(), setup_.name, /*is_numbered=*/false);
+    const WaitClock::Scope waiting;
+    const trace::Span span("bucket of other workers", trace::Category::kWait, {"bucket", static_cast<std::int64_t>(bucket)});
+    while (true) {
+      const auto seen = arrived_.value();
+      if (is_there()) break;
+      if (const auto failure = workers_.failure()) throw *failure;
+      if (!arrived_.wait_briefly(seen)) arrived_.doze(seen, kShortNap);
+    }
   }
   for (const auto& fence : mine.done) fence.block();
   if (divisor != 1 && (buffer.is_floating_point() || buffer.is_complex())) buffer.div_(divisor);

@@ -6,6 +6,8 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/base/trace.h"
+#include "lockstep/base/wait_clock.h"
 
 namespace lockstep {
 namespace {
@@ -96,6 +98,8 @@ void MachineBuckets::carry(const std::stop_token& stop) {
         for (std::size_t k = 0; k < plan_.nodes.size(); ++k) mine.push_back(outbox(bucket, k));
         void* const result = inbox(bucket);
         carrying_.advance();
+        const trace::Span span("bucket between machines", trace::Category::kSync, {"bucket", static_cast<std::int64_t>(bucket)},
+                               {"bytes", static_cast<std::int64_t>(setup_.shapes[bucket].bytes())});
         sum_->reduce(setup_.shapes[bucket], mine, {&result, 1});
         carrying_.advance();
         control_->steps(bucket).store(step, std::memory_order_release);
@@ -112,13 +116,17 @@ void MachineBuckets::carry(const std::stop_token& stop) {
 }
 
 void MachineBuckets::take(std::size_t bucket, std::uint64_t step, at::Tensor& buffer, int divisor) {
-  std::optional<Calls::Scope> wait;
-  while (true) {
-    const auto seen = control_->arrived.value();
-    if (control_->steps(bucket).load(std::memory_order_acquire) >= step) break;
-    if (!wait) wait.emplace(workers_.calls(), setup_.name, /*is_numbered=*/false);
-    if (const auto failure = workers_.failure()) throw *failure;
-    if (!control_->arrived.wait_briefly(seen)) control_->arrived.doze(seen, kNap);
+  const auto is_there = [&] { return control_->steps(bucket).load(std::memory_order_acquire) >= step; };
+  if (!is_there()) {
+    const Calls::Scope wait(workers_.calls(), setup_.name, /*is_numbered=*/false);
+    const WaitClock::Scope waiting;
+    const trace::Span span("bucket of other machines", trace::Category::kWait, {"bucket", static_cast<std::int64_t>(bucket)});
+    while (true) {
+      const auto seen = control_->arrived.value();
+      if (is_there()) break;
+      if (const auto failure = workers_.failure()) throw *failure;
+      if (!control_->arrived.wait_briefly(seen)) control_->arrived.doze(seen, kNap);
+    }
   }
   std::memcpy(buffer.data_ptr(), inbox(bucket), buffer.nbytes());
   if (divisor != 1 && (buffer.is_floating_point() || buffer.is_complex())) buffer.div_(divisor);

@@ -5,11 +5,21 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 
 namespace lockstep {
 namespace {
 
 thread_local std::chrono::nanoseconds t_timeout(0);
+
+// The name of a meeting point, for a trace: it may not live for ever.
+const char* traced(const char* name) { return trace::is_on() ? trace::intern(name) : name; }
+
+void wait_watched(const char* name, Gate& gate, std::uint32_t generation) {
+  const trace::Span span(traced(name), trace::Category::kWait);
+  while (!gate.wait(generation, Deadline::after(kWarnEvery))) {
+  }
+}
 
 }  // namespace
 
@@ -37,9 +47,7 @@ void Rendezvous::meet(int rank, const char* name, Patience patience) {
   if (left_.load(std::memory_order_seq_cst) > 0 && generation_.value() == generation) fail_on_mismatch();
   if (arrived == size_) pass_all();
   else if (patience == Patience::kOwn) wait_for_others(rank, generation);
-  else
-    while (!generation_.wait(generation, Deadline::after(kWarnEvery))) {
-    }
+  else wait_watched(name, generation_, generation);
   if (is_broken()) throw_broken(rank);
 }
 
@@ -68,6 +76,7 @@ void Rendezvous::wait_for_others(int rank, std::uint32_t generation) {
   const auto start = Deadline::Clock::now();
   const auto timeout = t_timeout.count() > 0 ? t_timeout : std::chrono::nanoseconds(timeout_.load());
   const char* name = places_[static_cast<std::size_t>(rank)].point.load(std::memory_order_relaxed);
+  const trace::Span span(traced(name == nullptr ? "a meeting point" : name), trace::Category::kWait);
   while (true) {
     const auto waited = Deadline::Clock::now() - start;
     const auto next = std::min<std::chrono::nanoseconds>(kWarnEvery, timeout - waited);

@@ -9,6 +9,8 @@
 
 #include "lockstep/base/mix.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
+#include "lockstep/base/wait_clock.h"
 #include "lockstep/collective/packed_tensors.h"
 #include "lockstep/collective/rendezvous.h"
 
@@ -92,7 +94,10 @@ WorkerGroup::~WorkerGroup() = default;
 void WorkerGroup::call(const std::string& text, const std::function<void()>& body) {
   const std::lock_guard alone(calling_);
   throw_if_failed();
+  const WaitClock::Scope waiting;
   Calls::Scope scope(calls_, text, /*is_numbered=*/true, Rendezvous::TimeoutScope::current());
+  const trace::Span span(trace::is_on() ? trace::intern(kind_of(text)) : "", trace::Category::kSync,
+                         {"call", static_cast<std::int64_t>(scope.number())});
   try {
     body();
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/base/trace.h"
 #include "lockstep/data/batch_memory.h"
 #include "lockstep/data/prefetch.h"
 
@@ -73,7 +74,11 @@ class AheadSteps final : public StepSource {
   AheadSteps(StepStream steps, int ahead) : steps_(std::move(steps)), count_(ahead) {}
 
   bool next(Step& out) override {
-    if (!ahead_) ahead_.emplace("lockstep:feed", count_, [this](Step& step) { return steps_->next(step); });
+    if (!ahead_)
+      ahead_.emplace("lockstep:feed", count_, [this](Step& step) {
+        const trace::Span span("feed devices", trace::Category::kInput);
+        return steps_->next(step);
+      });
     return ahead_->take(out);
   }
 

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/data/autoshard.h"
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/explain.h"
@@ -131,6 +132,7 @@ struct DistributedIterator::State {
     require_outside_replicas(dataset->replicas);
     if (failure) std::rethrow_exception(failure);
     has_begun = true;
+    const trace::Span span("next batch", trace::Category::kInput);
     data::internal::Step step;
     const bool has_step = watched([&] { return steps && steps->next(step); });
     const bool goes_on = pass != nullptr ? watched([&] { return !is_over && pass->go_on(has_step, step); })

@@ -17,6 +17,7 @@
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/collective/local_group.h"
 #include "lockstep/collective/rendezvous.h"
 #include "lockstep/collective/worker_hub.h"
@@ -266,6 +267,7 @@ void ReplicaSet::State::execute_body(int replica, Job& job) {
   if (!torch_devices[r].is_cpu()) device.reset_device(torch_devices[r]);
   const internal::ModeGuard mode({&contexts[r]->replicas(), contexts[r].get()});
   const internal::GeneratorScope generator(&generators[r]);
+  const trace::Span span("run", trace::Category::kOther, {"replica", first_replica() + replica});
   job.body(*contexts[r]);
 }
 
@@ -283,7 +285,9 @@ void ReplicaSet::State::wait_for_all(Job& job) {
     const auto seen = done.value();
     const int remaining = job.remaining.load(std::memory_order_acquire);
     if (remaining == 0) return;
-    if (done.wait_briefly(seen) || done.wait(seen, Deadline::after(kWarnEvery))) continue;
+    if (done.wait_briefly(seen)) continue;
+    const trace::Span span("the other replicas", trace::Category::kWait);
+    if (done.wait(seen, Deadline::after(kWarnEvery))) continue;
     log_warning(str("run: ", remaining, " of ", size, " replicas still run their function, ", ++warnings * kWarnEvery.count(),
                     " s after replica 0 has finished"));
   }

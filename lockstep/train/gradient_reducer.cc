@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/train/gradient_state.h"
@@ -186,6 +187,7 @@ void GradientReducer::synchronize() {
   s.before(replica);  // what the last step left is not used again by one that does not reach the parameter
   s.take_unseen(replica);
   if (s.replicas.size() > 1 || s.workers() != nullptr) {
+    const trace::Span span("gradients", trace::Category::kSync);
     ReplicaContext& context = replica_context();
     Group& group = context.replicas().group(context.local_replica_id());
     s.synchronize(replica, context, group);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "lockstep/base/trace.h"
 #include "lockstep/collective/indexed_slices.h"
 #include "lockstep/train/gradient_state.h"
 
@@ -43,8 +44,10 @@ void GradientReducer::State::reduce_unplanned(std::size_t replica, Group& group)
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (replicas[replica].slots[i].is_planned()) continue;
     const GradientKind kind = kind_of_all(i);
+    if (kind == GradientKind::kNone) continue;
+    const trace::Span span("sum gradient", trace::Category::kSync, {"parameter", static_cast<std::int64_t>(i)});
     if (kind == GradientKind::kDense) reduce_dense(replica, i, group);
-    else if (kind == GradientKind::kSparse) reduce_sparse(replica, i, group);
+    else reduce_sparse(replica, i, group);
   }
 }
 

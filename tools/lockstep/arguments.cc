@@ -108,6 +108,14 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, Raw& raw) {
   return doctor;
 }
 
+CLI::App* add_report(CLI::App& app, ReportOptions& options) {
+  auto* report = app.add_subcommand("report", "Draws the curves and the step times of training logs as one HTML page");
+  report->add_option("logdir", options.folder, "a folder with TensorBoard event files or CSV logs in it, or below it")
+      ->required();
+  report->add_option("--out,-o", options.out, "the page; without it: report.html in the folder");
+  return report;
+}
+
 // Stands for the first "--" while CLI11 reads, which would take all that follows it for its own.
 const std::string kDashes = "\x01--";
 
@@ -170,6 +178,7 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
   const auto* run = add_run(app, arguments.run, raw);
   const auto* inspect = add_inspect(app, arguments.inspect, raw);
   const auto* doctor = add_doctor(app, arguments.doctor, raw);
+  const auto* report = add_report(app, arguments.report);
   auto* agent = app.add_subcommand("agent", "Starts tasks for a launcher on another machine")->group("");
   add_seconds(*agent, "--lost-after", raw.lost_seconds, "seconds without a sign of life of the launcher");
   try {
@@ -195,6 +204,8 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
     arguments.command = Arguments::Command::kDoctor;
     arguments.doctor.timeout = milliseconds(raw.doctor_seconds);
     if (!raw.coordinator.empty()) arguments.doctor.coordinator = Address::parse(raw.coordinator, "--coordinator");
+  } else if (report->parsed()) {
+    arguments.command = Arguments::Command::kReport;
   } else {
     arguments.command = Arguments::Command::kAgent;
     arguments.agent_lost_after = milliseconds(raw.lost_seconds);

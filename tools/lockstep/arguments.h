@@ -6,6 +6,7 @@
 
 #include "lockstep/cluster/address.h"
 #include "tools/lockstep/doctor.h"
+#include "tools/lockstep/report.h"
 #include "tools/lockstep/run_options.h"
 
 namespace lockstep::tool {
@@ -19,13 +20,14 @@ struct InspectOptions {
 
 // What a command line asks for.
 struct Arguments {
-  enum class Command { kHelp, kRun, kInspect, kDoctor, kAgent };
+  enum class Command { kHelp, kRun, kInspect, kDoctor, kReport, kAgent };
 
   Command command = Command::kHelp;
   std::string help = "";  // to be printed
   RunOptions run = {};
   InspectOptions inspect = {};
   DoctorOptions doctor = {};
+  ReportOptions report = {};
   std::chrono::milliseconds agent_lost_after = kLostAfter;
 };
 

@@ -11,6 +11,7 @@
 #include "tools/lockstep/doctor.h"
 #include "tools/lockstep/flight.h"
 #include "tools/lockstep/inspect.h"
+#include "tools/lockstep/report.h"
 #include "tools/lockstep/run.h"
 
 // The command `lockstep`. Exit status: 0 good, 1 failed, 2 wrong use.
@@ -23,6 +24,7 @@ int act(const Arguments& arguments) {
     case Arguments::Command::kHelp: std::cout << arguments.help; return 0;
     case Arguments::Command::kRun: return run_job(arguments.run);
     case Arguments::Command::kDoctor: return run_doctor(arguments.doctor);
+    case Arguments::Command::kReport: return run_report(arguments.report);
     case Arguments::Command::kAgent: return run_agent(arguments.agent_lost_after);
     case Arguments::Command::kInspect:
       if (!arguments.inspect.records.empty()) {

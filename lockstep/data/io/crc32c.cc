@@ -119,6 +119,26 @@ std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept {
   return ~sum(~0U, static_cast<const unsigned char*>(data), bytes);
 }
 
+// The first piece's sum is moved over the second's bytes: linear in its bits, so moves over 1, 2, 4, ... bytes are squares of
+// each other.
+std::uint32_t joined_crc32c(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) noexcept {
+  using Move = std::array<std::uint32_t, 32>;  // what becomes of each bit
+  const auto apply = [](const Move& move, std::uint32_t crc) {
+    std::uint32_t moved = 0;
+    for (std::size_t bit = 0; crc != 0; ++bit, crc >>= 1)
+      if ((crc & 1) != 0) moved ^= move[bit];
+    return moved;
+  };
+  Move move{};
+  for (std::size_t bit = 0; bit < move.size(); ++bit) move[bit] = add_zero_bits(std::uint32_t{1} << bit, 8);
+  for (; second_bytes != 0; second_bytes >>= 1) {
+    if ((second_bytes & 1) != 0) first = apply(move, first);
+    const Move once = move;
+    for (auto& bit : move) bit = apply(once, bit);
+  }
+  return first ^ second;
+}
+
 std::uint32_t masked_crc32c(const void* data, std::size_t bytes) noexcept {
   const auto crc = crc32c(data, bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;

@@ -28,5 +28,14 @@ TEST(Crc32c, TheInstructionAndTheTableAgree) {
           << bytes << " from " << start;
 }
 
+TEST(Crc32c, SumsOfPiecesJoin) {
+  std::string data(3000, '\0');
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * i);
+  for (const std::size_t cut : {0, 1, 255, 1500, 2999, 3000})
+    EXPECT_EQ(joined_crc32c(crc32c(data.data(), cut), crc32c(data.data() + cut, data.size() - cut), data.size() - cut),
+              crc32c(data.data(), data.size()))
+        << cut;
+}
+
 }  // namespace
 }  // namespace lockstep::data

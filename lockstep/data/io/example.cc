@@ -1,85 +1,19 @@
 #include "lockstep/data/io/example.h"
 
-#include <bit>
 #include <cstring>
 #include <type_traits>
+
+#include "lockstep/data/io/wire.h"
 
 namespace lockstep::data {
 namespace {
 
-// How protocol buffers write a value.
-enum class Wire : std::uint8_t { kVarint = 0, k64 = 1, kBytes = 2, k32 = 5 };
-
-struct Field {
-  std::uint64_t number = 0;
-  Wire wire = Wire::kVarint;
-  std::uint64_t value = 0;      // kVarint
-  std::string_view bytes = {};  // all others
-};
-
-// Fields one after the other. Every read is checked against the end.
-class Fields {
- public:
-  explicit Fields(std::string_view bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
-
-  bool is_damaged() const noexcept { return is_damaged_; }
-
-  // False at the end, and where the bytes make no sense.
-  bool next(Field& field) {
-    if (at_ == end_ || is_damaged_) return false;
-    std::uint64_t tag = 0;
-    if (!varint(tag)) return damaged();
-    field.number = tag >> 3;
-    field.wire = static_cast<Wire>(tag & 7);
-    if (field.number == 0) return damaged();
-    switch (field.wire) {
-      case Wire::kVarint: return varint(field.value) || damaged();
-      case Wire::k64: return take(8, field.bytes);
-      case Wire::k32: return take(4, field.bytes);
-      case Wire::kBytes: {
-        std::uint64_t length = 0;
-        return varint(length) ? take(length, field.bytes) : damaged();
-      }
-      default: return damaged();
-    }
-  }
-
-  bool varint(std::uint64_t& value) {
-    if (at_ != end_ && static_cast<unsigned char>(*at_) < 0x80) {
-      value = static_cast<unsigned char>(*at_++);
-      return true;
-    }
-    value = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-      if (at_ == end_) return false;
-      const auto byte = static_cast<unsigned char>(*at_++);
-      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
-  }
-
-  bool is_at_end() const noexcept { return at_ == end_; }
-
- private:
-  bool damaged() {
-    is_damaged_ = true;
-    return false;
-  }
-
-  bool take(std::uint64_t length, std::string_view& bytes) {
-    if (length > static_cast<std::uint64_t>(end_ - at_)) return damaged();
-    bytes = {at_, static_cast<std::size_t>(length)};
-    at_ += length;
-    return true;
-  }
-
-  const char* at_;
-  const char* const end_;
-  bool is_damaged_ = false;
-};
-
-bool is_message(const Field& field, std::uint64_t number) { return field.number == number && field.wire == Wire::kBytes; }
+using internal::Field;
+using internal::Fields;
+using internal::is_message;
+using internal::put_message;
+using internal::put_varint;
+using internal::Wire;
 
 bool read_feature(std::string_view bytes, FeatureView& feature) {
   Fields fields(bytes);
@@ -136,17 +70,6 @@ bool for_each_string(std::string_view list, Take take) {
   return !fields.is_damaged();
 }
 
-void put_varint(std::string& to, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) to.push_back(static_cast<char>(value | 0x80));
-  to.push_back(static_cast<char>(value));
-}
-
-void put_message(std::string& to, std::uint64_t number, std::string_view bytes) {
-  put_varint(to, number << 3 | static_cast<std::uint64_t>(Wire::kBytes));
-  put_varint(to, bytes.size());
-  to.append(bytes);
-}
-
 std::string pack(const FeatureValues& values) {
   std::string list;
   if (const auto* strings = std::get_if<std::vector<std::string>>(&values)) {
@@ -162,8 +85,6 @@ std::string pack(const FeatureValues& values) {
   if (!packed.empty()) put_message(list, 1, packed);
   return list;
 }
-
-static_assert(std::endian::native == std::endian::little, "floats are copied as they lie there");
 
 }  // namespace
 

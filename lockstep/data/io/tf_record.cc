@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/data/io/crc32c.h"
+#include "lockstep/data/io/record_frame.h"
 
 namespace lockstep::data {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr std::size_t kLength = sizeof(std::uint64_t);
 constexpr std::size_t kSum = sizeof(std::uint32_t);
 constexpr std::size_t kHeader = kLength + kSum;
+static_assert(kHeader == sizeof(internal::RecordFrame::header) && kSum == sizeof(internal::RecordFrame::sum));
 
 template <typename T>
 T load(std::string_view bytes, std::size_t offset) {
@@ -77,16 +79,22 @@ void RecordReader::seek(std::uint64_t position) {
   damaged_ = 0;
 }
 
-void RecordWriter::write(std::string_view record) {
-  char header[kHeader];
+internal::RecordFrame internal::frame_of(std::string_view record) noexcept {
+  RecordFrame frame;
   const std::uint64_t length = record.size();
-  std::memcpy(header, &length, kLength);
-  const auto length_sum = masked_crc32c(header, kLength);
-  std::memcpy(header + kLength, &length_sum, kSum);
+  std::memcpy(frame.header.data(), &length, kLength);
+  const auto length_sum = masked_crc32c(frame.header.data(), kLength);
+  std::memcpy(frame.header.data() + kLength, &length_sum, kSum);
   const auto sum = masked_crc32c(record.data(), record.size());
-  file_.write({header, kHeader});
+  std::memcpy(frame.sum.data(), &sum, kSum);
+  return frame;
+}
+
+void RecordWriter::write(std::string_view record) {
+  const auto frame = internal::frame_of(record);
+  file_.write({frame.header.data(), frame.header.size()});
   file_.write(record);
-  file_.write({reinterpret_cast<const char*>(&sum), kSum});
+  file_.write({frame.sum.data(), frame.sum.size()});
 }
 
 void write_records(const std::string& path, const std::vector<std::string>& records, Compression compression) {

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/data/ops/elements.h"
 #include "lockstep/data/ops/ops.h"
 #include "lockstep/data/prefetch.h"
@@ -21,7 +22,12 @@ class PrefetchStream final : public Stream<Element> {
       restored_.pop_front();
       return true;
     }
-    if (!ahead_) ahead_.emplace("lockstep:pre", count_, [this](Element& element) { return input_->next(element); });
+    if (!ahead_)
+      ahead_.emplace("lockstep:pre", count_, [this](Element& element) {
+        const trace::Span span("make element", trace::Category::kInput);
+        return input_->next(element);
+      });
+    const trace::Span span("take element", trace::Category::kInput, {"ready", static_cast<std::int64_t>(ahead_->size())});
     return ahead_->take(out);
   }
 
