@@ -14,12 +14,12 @@ from types import SimpleNamespace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import calls, engines, inputs, link, peers, report, startup, training  # noqa: E402
+from driver import calls, checkpoints, engines, inputs, link, peers, report, startup, training  # noqa: E402
 from driver.processes import Failure  # noqa: E402
 from driver.quiet import Patience  # noqa: E402
 
 SIMPLE = {"calls": calls.measure_calls, "engines": engines.measure, "startup": startup.measure, "link": link.measure,
-          "inputs": inputs.measure, "memory": calls.measure_memory}
+          "inputs": inputs.measure, "checkpoints": checkpoints.measure, "memory": calls.measure_memory}
 SECTIONS = list(SIMPLE) + training.MODELS
 
 

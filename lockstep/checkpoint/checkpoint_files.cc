@@ -1,0 +1,188 @@
+#include "lockstep/checkpoint/checkpoint_files.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/data/io/crc32c.h"
+
+namespace lockstep {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::size_t kChunk = std::size_t{2} << 20;
+
+Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+std::uint64_t size_of(const CheckpointImage::File& file) {
+  std::uint64_t bytes = file.header.size();
+  for (const auto& piece : file.pieces) bytes += piece.size();
+  return bytes;
+}
+
+// Small pieces are put together: a model has more biases than the system should be called for.
+class Appender {
+ public:
+  explicit Appender(WritableFile& file) : file_(file) {}
+
+  void append(Bytes bytes) {
+    if (bytes.size() >= kLarge) {
+      flush();
+      return file_.append(bytes);
+    }
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    if (buffer_.size() >= kLarge) flush();
+  }
+  void flush() {
+    if (!buffer_.empty()) file_.append(buffer_);
+    buffer_.clear();
+  }
+
+ private:
+  static constexpr std::size_t kLarge = std::size_t{256} << 10;
+  WritableFile& file_;
+  std::vector<std::byte> buffer_;
+};
+
+std::unique_ptr<WritableFile> write_one(FileLayer& files, const std::string& path, const CheckpointImage::File& source,
+                                        std::uint32_t& sum) {
+  std::vector<Bytes> all{bytes_of(source.header)};
+  all.insert(all.end(), source.pieces.begin(), source.pieces.end());
+  std::jthread adder;
+  const bool is_large = size_of(source) > 4 * kChunk;
+  // Beside the writing, which waits for memory and the disk.
+  if (is_large) adder = start_thread("lockstep:sum", [&](const std::stop_token&) { sum = crc32c_of(all, 1); });
+  else sum = crc32c_of(all, 1);
+  auto file = files.create(path, size_of(source));
+  Appender appender(*file);
+  for (const auto& piece : all) appender.append(piece);
+  appender.flush();
+  return file;
+}
+
+bool is_there(const std::string& path) {
+  struct stat facts = {};
+  return stat(path.c_str(), &facts) == 0;
+}
+
+// The kernel maps a chunk's pages at once, where it can (Linux 5.14): one by one they cost more than the sum.
+void touch(Bytes chunk) {
+#ifdef MADV_POPULATE_READ
+  constexpr std::uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<std::uintptr_t>(chunk.data()) & ~(kPage - 1);
+  const auto end = reinterpret_cast<std::uintptr_t>(chunk.data()) + chunk.size();
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
+#endif
+}
+
+// The files of one checkpoint, checked together.
+void check_sums(const OpenedCheckpoint& checkpoint) {
+  for (const auto& file : checkpoint.manifest.files) {
+    const auto& mapped = *checkpoint.files.at(file.name).bytes;
+    const Bytes all = std::as_bytes(std::span(mapped.data(), mapped.size()));
+    if (crc32c_of(std::span(&all, 1), std::min(2, available_cores())) != file.crc32c)
+      throw Error(ErrorCode::kDataLoss, str("'", checkpoint.path, "/", file.name, "' is damaged: its checksum differs"));
+  }
+}
+
+}  // namespace
+
+std::uint32_t crc32c_of(std::span<const Bytes> pieces, int threads) {
+  std::vector<Bytes> chunks;
+  for (auto piece : pieces)
+    for (; !piece.empty(); piece = piece.subspan(std::min(kChunk, piece.size())))
+      chunks.push_back(piece.first(std::min(kChunk, piece.size())));
+  std::vector<std::uint32_t> sums(chunks.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&](const std::stop_token&) {
+    for (std::size_t i = next++; i < chunks.size(); i = next++) {
+      if (chunks[i].size() == kChunk) touch(chunks[i]);
+      sums[i] = data::crc32c(chunks[i].data(), chunks[i].size());
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    if (chunks.size() > 4)
+      for (int thread = 1; thread < threads; ++thread) others.push_back(start_thread("lockstep:sum", work));
+    work({});
+  }
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < chunks.size(); ++i) sum = data::joined_crc32c(sum, sums[i], chunks[i].size());
+  return sum;
+}
+
+// Note [checkpoint commit]
+// 1. The folder is made under another name, "ckpt-7.part".
+// 2. Its files are written, then brought to the disk; their sizes and checksums are known now.
+// 3. manifest.json, which has them, is written and brought to the disk; then the names in the folder are.
+// 4. The folder gets its name: from here on the checkpoint exists. Then the names in the folder above are brought to the disk.
+// Whatever stops this, a folder of that name is whole. One that lost power between 4's two steps has the new name or the old;
+// folders whose name ends in ".part" are what is left of attempts, and are removed by the next who writes there.
+void write_checkpoint(FileLayer& files, const std::string& folder, CheckpointImage& image) {
+  if (is_there(folder))
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        str("'", folder, "' is there already; a checkpoint never replaces another: give it another name, or remove it"));
+  const auto beside = folder + ".part";
+  remove_tree(files, beside);
+  try {
+    files.make_folder(beside);
+    image.manifest.files.clear();
+    std::vector<std::unique_ptr<WritableFile>> written;
+    for (const auto& file : image.files) {
+      std::uint32_t sum = 0;
+      written.push_back(write_one(files, str(beside, "/", file.name), file, sum));
+      image.manifest.files.push_back({file.name, size_of(file), sum});
+    }
+    for (const auto& file : written) file->sync();
+    written.clear();
+    const auto text = image.manifest.text();
+    {
+      const auto manifest = files.create(str(beside, "/", Manifest::kFileName), text.size());
+      manifest->append(bytes_of(text));
+      manifest->sync();
+    }
+    files.sync_folder(beside);
+    files.rename(beside, folder);
+    files.sync_folder(folder_of(folder));
+  } catch (...) {
+    remove_tree(files, beside);
+    throw;
+  }
+}
+
+Manifest read_manifest(const std::string& folder) {
+  const auto path = str(folder, "/", Manifest::kFileName);
+  const data::MappedFile file(path);
+  return Manifest::parse(std::string(file.bytes()), str("'", path, "'"));
+}
+
+OpenedCheckpoint open_checkpoint(const std::string& folder) {
+  OpenedCheckpoint checkpoint{folder, read_manifest(folder), {}};
+  for (const auto& file : checkpoint.manifest.files) {
+    const auto path = str(folder, "/", file.name);
+    std::shared_ptr<data::MappedFile> mapped;
+    try {
+      mapped = std::make_shared<data::MappedFile>(path);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;
+      throw Error(ErrorCode::kDataLoss, str("'", path, "' is missing"));
+    }
+    if (mapped->size() != file.bytes)
+      throw Error(ErrorCode::kDataLoss, str("'", path, "' is damaged: it has ", mapped->size(), " bytes of ", file.bytes));
+    checkpoint.files[file.name].bytes = std::move(mapped);
+  }
+  check_sums(checkpoint);
+  for (auto& [name, file] : checkpoint.files)
+    file.header = parse_safetensors(file.bytes->bytes(), str("'", folder, "/", name, "'"));
+  return checkpoint;
+}
+
+}  // namespace lockstep
