@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/replica/replica_context.h"
 
 namespace lockstep {
@@ -28,63 +29,223 @@ void require_usable(const torch::optim::Optimizer* made) {
                 "Adagrad or RMSprop");
 }
 
+void require_positive(const char* what, const std::optional<double>& value) {
+  if (!value || *value > 0) return;
+  throw Error(ErrorCode::kInvalidArgument, str("OptimizerOptions: ", what, " is ", *value, "; it must be above 0"));
+}
+
+void set_rate(torch::optim::Optimizer& optimizer, double learning_rate) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
+}
+
 }  // namespace
 
+// What a replica counts and keeps beside LibTorch's optimizer.
+struct alignas(64) Optimizer::Progress {
+  std::int64_t steps = 0;  // of step(), whether it updated or not
+  double norm = 0;
+  std::vector<at::Tensor> averages = {};  // by parameter; empty: not begun
+};
+
 Optimizer::Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options)
-    : model_(std::move(model)), options_(options), norms_(std::make_shared<std::vector<double>>(model_->size(), 0.0)) {
-  if (options.clip_global_norm && !(*options.clip_global_norm > 0))
-    throw Error(ErrorCode::kInvalidArgument,
-                str("OptimizerOptions: clip_global_norm is ", *options.clip_global_norm, "; it must be above 0"));
+    : model_(std::move(model)), options_(options) {
+  build(make);
+}
+
+Optimizer::Optimizer(std::shared_ptr<ModuleReplicas> model, const OptimizerSpec& spec, const GradientOptions& gradients)
+    : model_(std::move(model)), spec_(spec) {
+  const auto& rules = spec.rules();
+  options_ = {.gradients = gradients,
+              .clip_global_norm = rules.global_clipnorm,
+              .clip_norm = rules.clipnorm,
+              .clip_value = rules.clipvalue};
+  // Several backward()s come before a sum, which begins with the step that updates.
+  if (rules.gradient_accumulation_steps) options_.gradients.overlap = false;
+  build([&](std::vector<at::Tensor> parameters) { return spec.make(std::move(parameters)); });
+}
+
+void Optimizer::build(const Make& make) {
+  require_positive("clip_global_norm", options_.clip_global_norm);
+  require_positive("clip_norm", options_.clip_norm);
+  require_positive("clip_value", options_.clip_value);
+  progress_ = std::make_shared<std::vector<Progress>>(model_->size());
   for (std::size_t replica = 0; replica < model_->size(); ++replica) {
     std::vector<at::Tensor> parameters;
     for (const auto& [name, parameter] : model_->named_parameters(replica)) parameters.push_back(parameter);
     optimizers_.push_back(make(std::move(parameters)));
     require_usable(optimizers_.back().get());
   }
-  reducer_ = std::make_shared<GradientReducer>(model_, options.gradients);  // last: it takes the gradients from another one
+  reducer_ = std::make_shared<GradientReducer>(model_, options_.gradients);  // last: it takes the gradients from another one
 }
 
 void Optimizer::step() {
-  synchronize();
   const auto replica = model_->index_here();
-  if (options_.clip_global_norm) clip(replica);
+  auto& progress = (*progress_)[replica];
+  if (is_due(replica)) {
+    synchronize();
+    update(replica);
+    reducer_->end_step();
+  } else if (model_->replicas() != nullptr && !model_->is_in_replica()) {
+    synchronize();  // throws: only replicas step
+  } else {
+    model_->note_synchronized(replica);  // the gradients stay, and the next backward() adds to them
+  }
+  if (spec_ && spec_->rules().use_ema) average(replica);
+  ++progress.steps;
+}
+
+bool Optimizer::is_due(std::size_t replica) const {
+  const auto every = spec_ ? spec_->rules().gradient_accumulation_steps.value_or(1) : 1;
+  return ((*progress_)[replica].steps + 1) % every == 0;
+}
+
+void Optimizer::update(std::size_t replica) {
+  const trace::Span span("optimizer", trace::Category::kOptimizer);
+  if (spec_) {
+    const auto& rules = spec_->rules();
+    if (rules.learning_rate.is_schedule()) set_rate(*optimizers_[replica], rules.learning_rate.at((*progress_)[replica].steps));
+    if (rules.gradient_accumulation_steps) scale_accumulated(replica);
+  }
+  if (options_.clip_global_norm || options_.clip_norm || options_.clip_value) clip(replica);
+  if (spec_ && spec_->rules().weight_decay) decay(replica);
+  if (spec_ && !spec_->takes_sparse())
+    for (auto& group : optimizers_[replica]->param_groups())
+      for (auto& parameter : group.params())
+        if (parameter.grad().defined() && parameter.grad().layout() == at::kSparse)
+          parameter.mutable_grad() = parameter.grad().to_dense();
   optimizers_[replica]->step();
-  reducer_->end_step();
 }
 
 void Optimizer::synchronize() { reducer_->synchronize(); }
 
 void Optimizer::zero_grad() { reducer_->discard(); }
 
-void Optimizer::clip(std::size_t replica) {
+void Optimizer::change_gradients(std::size_t replica, const std::function<void(at::Tensor&)>& change) {
   const c10::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : model_->named_parameters(replica)) {
+    if (!parameter.grad().defined()) continue;
+    auto gradient = parameter.grad();
+    // One replica's gradients are as LibTorch left them, which may be two in one memory: changed in place, twice.
+    if (model_->size() == 1) gradient = gradient.clone();
+    change(gradient);
+    if (!gradient.is_same(parameter.grad())) at::Tensor(parameter).mutable_grad() = gradient;
+  }
+}
+
+void Optimizer::scale_accumulated(std::size_t replica) {
+  const auto every = static_cast<double>(*spec_->rules().gradient_accumulation_steps);
+  change_gradients(replica, [&](at::Tensor& gradient) { gradient.div_(every); });
+}
+
+void Optimizer::clip(std::size_t replica) {
+  if (options_.clip_norm)
+    change_gradients(replica, [&](at::Tensor& gradient) {
+      const double norm = std::sqrt(squared_norm(gradient));
+      if (norm > *options_.clip_norm) gradient.mul_(*options_.clip_norm / norm);
+    });
+  if (options_.clip_value)
+    change_gradients(replica, [&](at::Tensor& gradient) {
+      if (gradient.layout() == at::kSparse) gradient = gradient.coalesce();
+      auto values = gradient.layout() == at::kSparse ? gradient._values() : gradient;
+      values.clamp_(-*options_.clip_value, *options_.clip_value);
+    });
+  if (!options_.clip_global_norm) return;
   double sum = 0;
   for (const auto& [name, parameter] : model_->named_parameters(replica))
     if (parameter.grad().defined()) sum += squared_norm(parameter.grad());
   const double norm = std::sqrt(sum);
-  (*norms_)[replica] = norm;
-  if (!(norm > *options_.clip_global_norm)) return;
-  for (const auto& [name, parameter] : model_->named_parameters(replica)) {
-    if (!parameter.grad().defined()) continue;
-    // One replica's gradients are as LibTorch left them, which may be two in one memory: scaled in place, twice.
-    if (model_->size() == 1) at::Tensor(parameter).mutable_grad() = parameter.grad() * (*options_.clip_global_norm / norm);
-    else at::Tensor(parameter.grad()).mul_(*options_.clip_global_norm / norm);
+  (*progress_)[replica].norm = norm;
+  if (norm > *options_.clip_global_norm)
+    change_gradients(replica, [&](at::Tensor& gradient) { gradient.mul_(*options_.clip_global_norm / norm); });
+}
+
+void Optimizer::decay(std::size_t replica) {
+  const c10::NoGradGuard no_grad;
+  for (auto& group : optimizers_[replica]->param_groups())
+    for (auto& parameter : group.params())
+      if (parameter.grad().defined()) parameter.mul_(1 - *spec_->rules().weight_decay * group.options().get_lr());
+}
+
+void Optimizer::average(std::size_t replica) {
+  const c10::NoGradGuard no_grad;
+  const auto& rules = spec_->rules();
+  auto& progress = (*progress_)[replica];
+  const auto updates = progress.steps / rules.gradient_accumulation_steps.value_or(1);
+  const double momentum = updates == 0 ? 0.0 : rules.ema_momentum;
+  const auto parameters = model_->named_parameters(replica);
+  const bool is_new = progress.averages.empty();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (is_new) progress.averages.push_back(at::zeros_like(parameters[i].second).detach());
+    progress.averages[i].mul_(momentum).add_(parameters[i].second, 1 - momentum);
+  }
+  if (rules.ema_overwrite_frequency && (updates + 1) % *rules.ema_overwrite_frequency == 0)
+    for (std::size_t i = 0; i < parameters.size(); ++i) at::Tensor(parameters[i].second).copy_(progress.averages[i]);
+}
+
+void Optimizer::use_averages() {
+  const c10::NoGradGuard no_grad;
+  const bool is_one = model_->is_in_replica();
+  for (std::size_t replica = 0; replica < model_->size(); ++replica) {
+    if (is_one && replica != model_->index_here()) continue;
+    const auto parameters = model_->named_parameters(replica);
+    const auto& averages = (*progress_)[replica].averages;
+    for (std::size_t i = 0; i < averages.size(); ++i) at::Tensor(parameters[i].second).copy_(averages[i]);
   }
 }
 
 torch::optim::Optimizer& Optimizer::local() const { return *optimizers_[model_->index_here()]; }
 
 void Optimizer::set_learning_rate(double learning_rate) {
-  const auto set = [&](torch::optim::Optimizer& optimizer) {
-    for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
-  };
-  if (model_->is_in_replica()) return set(local());
-  for (const auto& optimizer : optimizers_) set(*optimizer);
+  if (spec_ && spec_->rules().learning_rate.is_schedule())
+    throw Error(ErrorCode::kInvalidArgument, str("set_learning_rate(", learning_rate,
+                                                 "): a schedule gives the learning rate of this optimizer; make it with a "
+                                                 "number to set it"));
+  if (model_->is_in_replica()) return set_rate(local(), learning_rate);
+  for (const auto& optimizer : optimizers_) set_rate(*optimizer, learning_rate);
 }
 
-double Optimizer::learning_rate() const { return local().param_groups().at(0).options().get_lr(); }
+double Optimizer::learning_rate() const {
+  if (spec_ && spec_->rules().learning_rate.is_schedule())
+    return spec_->rules().learning_rate.at((*progress_)[model_->index_here()].steps);
+  return local().param_groups().at(0).options().get_lr();
+}
 
-double Optimizer::global_norm() const { return (*norms_)[model_->index_here()]; }
+std::int64_t Optimizer::iterations() const {
+  const auto every = spec_ ? spec_->rules().gradient_accumulation_steps.value_or(1) : 1;
+  return (*progress_)[model_->index_here()].steps / every;
+}
+
+double Optimizer::global_norm() const { return (*progress_)[model_->index_here()].norm; }
+
+OptimizerState Optimizer::state() const {
+  const auto parameters = model_->named_parameters(0);
+  auto state = get_optimizer_state(*optimizers_[0], parameters);
+  const auto& progress = (*progress_)[0];
+  for (std::size_t i = 0; i < progress.averages.size(); ++i)
+    state.tensors.emplace_back(str(kAveragePrefix, parameters[i].first), progress.averages[i].clone());
+  state.numbers.emplace_back(kStepsName, static_cast<double>(progress.steps));
+  return state;
+}
+
+void Optimizer::load_state(const OptimizerState& state) {
+  if (model_->is_in_replica())
+    throw Error(ErrorCode::kFailedPrecondition, "load_state() inside run(); call it outside, where it reaches all replicas");
+  OptimizerState rest;
+  std::vector<std::pair<std::string, at::Tensor>> averages;
+  for (const auto& [name, tensor] : state.tensors)
+    (name.starts_with(kAveragePrefix) ? averages : rest.tensors).emplace_back(name, tensor);
+  std::int64_t steps = 0;
+  for (const auto& [name, number] : state.numbers) {
+    if (name == kStepsName) steps = static_cast<std::int64_t>(number);
+    else rest.numbers.emplace_back(name, number);
+  }
+  for (std::size_t replica = 0; replica < model_->size(); ++replica) {
+    const auto parameters = model_->named_parameters(replica);
+    auto loaded = take_averages(averages, parameters);  // before anything is changed
+    set_optimizer_state(*optimizers_[replica], parameters, rest);
+    (*progress_)[replica] = {.steps = steps, .norm = 0, .averages = std::move(loaded)};
+  }
+}
 
 Optimizer::NoSync::NoSync(std::shared_ptr<GradientReducer> reducer) : reducer_(std::move(reducer)) {
   reducer_->enter_no_sync();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,8 @@
 
 #include "lockstep/fwd.h"
 #include "lockstep/train/gradient_reducer.h"
+#include "lockstep/train/optimizers/optimizer_spec.h"
+#include "lockstep/train/optimizers/optimizer_state.h"
 #include "lockstep/variable/mirrored.h"
 
 namespace lockstep {
@@ -17,6 +20,10 @@ struct OptimizerOptions {
   GradientOptions gradients = {};
   // After the sum over the replicas, gradients are scaled down so that their norm over all parameters is at most this.
   std::optional<double> clip_global_norm = std::nullopt;
+  // The same for each gradient by itself.
+  std::optional<double> clip_norm = std::nullopt;
+  // After the sum, no element of a gradient is larger than this, or smaller than its negative.
+  std::optional<double> clip_value = std::nullopt;
 };
 
 // One LibTorch optimizer for each replica's copy of a model, stepped together on the same gradients. A handle.
@@ -27,6 +34,9 @@ class Optimizer {
  public:
   using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)>;
   Optimizer(std::shared_ptr<ModuleReplicas> model, const Make& make, const OptimizerOptions& options);
+  // With everything that the spec says: schedule, weight decay, clipping, moving averages, accumulation. Accumulated gradients
+  // are summed over the replicas once an update.
+  Optimizer(std::shared_ptr<ModuleReplicas> model, const OptimizerSpec& spec, const GradientOptions& gradients = {});
 
   // Inside run(), in every replica: brings the gradients together (those of backward(), and those that were put into
   // parameter.mutable_grad() since the last step), clips them, steps, and forgets them. Without a
@@ -58,27 +68,53 @@ class Optimizer {
   torch::optim::Optimizer& local() const;
   const std::vector<std::shared_ptr<torch::optim::Optimizer>>& all() const noexcept { return optimizers_; }
 
-  // For every replica and parameter group. Outside run(), or in every replica.
+  // For every replica and parameter group. Outside run(), or in every replica. Throws kInvalidArgument where a schedule
+  // gives the rate.
   void set_learning_rate(double learning_rate);
+  // Of the next update.
   double learning_rate() const;
 
-  // The norm of all gradients together, before clipping, of the last step() that clipped.
+  // How many updates there were (with accumulation, not how many step()s).
+  std::int64_t iterations() const;
+
+  // The norm of all gradients together, before clipping, of the last step() that clipped by it.
   double global_norm() const;
+
+  // The weights become their moving averages; without use_ema, or before the first step, nothing changes. Keras's fit() ends
+  // so. Outside run(), or in every replica.
+  void use_averages();
+
+  // Everything but the weights that the next step depends on, by name: LibTorch's state of replica 0, moving averages
+  // ("average/fc1.weight"), the counts. Gradients that are being accumulated are not in it. And back, into all replicas; throws
+  // kInvalidArgument, naming what is wrong, when it is not of this model and kind of optimizer. Outside run().
+  OptimizerState state() const;
+  void load_state(const OptimizerState& state);
 
   // Names of parameters that no loss has reached since the first step.
   std::vector<std::string> unused_parameters() const { return reducer_->unused_parameters(); }
 
  private:
+  struct Progress;
+
+  void build(const Make& make);
+  bool is_due(std::size_t replica) const;
+  void update(std::size_t replica);
+  void scale_accumulated(std::size_t replica);
   void clip(std::size_t replica);
+  void decay(std::size_t replica);
+  void average(std::size_t replica);
+  // Gives every gradient of the replica to `change`, which may write into it.
+  void change_gradients(std::size_t replica, const std::function<void(at::Tensor& gradient)>& change);
 
   // Const after construction.
   std::shared_ptr<ModuleReplicas> model_;
   OptimizerOptions options_;
+  std::optional<OptimizerSpec> spec_;  // absent: made by a function
   std::shared_ptr<GradientReducer> reducer_;
   std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers_;
 
   // [r] used only by replica r.
-  std::shared_ptr<std::vector<double>> norms_;
+  std::shared_ptr<std::vector<Progress>> progress_;
 };
 
 // An X (torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop, ...) over all parameters of a mirrored model.
@@ -91,6 +127,12 @@ Optimizer optimizer(const MirroredModule<M>& model, const XOptions& x_options, c
         return std::make_unique<X>(std::move(parameters), x_options);
       },
       options);
+}
+
+// As the spec says: lockstep::optimizer(model, ls::Adam(1e-3)).
+template <typename M>
+Optimizer optimizer(const MirroredModule<M>& model, const OptimizerSpec& spec, const GradientOptions& gradients = {}) {
+  return Optimizer(model.replicas(), spec, gradients);
 }
 
 }  // namespace lockstep

@@ -18,14 +18,18 @@ std::optional<Difference> difference_in_contexts(const Case& one);
 Json answer_dataset_ops(const Case& one);
 std::optional<Difference> difference_in_dataset_ops(const Case& one);
 Json answer_losses(const Case& one);
+Json answer_metrics(const Case& one);
 Json answer_multi_worker(const Case& one);
 std::optional<Difference> difference_in_multi_worker(const Case& one);
+Json answer_optimizers(const Case& one);
+std::optional<Difference> difference_in_optimizers(const Case& one);
 Json answer_rebatch(const Case& one);
 std::optional<Difference> difference_in_rebatch(const Case& one);
 Json answer_records(const Case& one);
 std::optional<Difference> difference_in_records(const Case& one);
 Json answer_reduce(const Case& one);
 std::optional<Difference> difference_in_reduce(const Case& one);
+Json answer_schedules(const Case& one);
 Json answer_tf_config(const Case& one);
 const std::map<std::string, Json (*)(const Case&)>& cluster_apis();  // the part of tf_config that is about clusters
 Json answer_v1(const Case& one);

@@ -1,0 +1,186 @@
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
+#include "lockstep/train/losses/align.h"
+#include "lockstep/train/losses/losses.h"
+
+namespace lockstep::losses {
+namespace {
+
+void require_smoothing(const char* what, double smoothing) {
+  if (smoothing >= 0 && smoothing <= 1) return;
+  throw Error(ErrorCode::kInvalidArgument, str(what, ": label_smoothing is ", smoothing, "; it must be in [0, 1]"));
+}
+
+at::Tensor clipped(const at::Tensor& probabilities) { return probabilities.clamp(kEpsilon, 1 - kEpsilon); }
+
+// Of every element.
+at::Tensor binary(const at::Tensor& y_true, const at::Tensor& probabilities) {
+  const auto p = clipped(probabilities);
+  return -(y_true * p.log() + (1 - y_true) * (1 - p).log());
+}
+
+at::Tensor smoothed_binary(const at::Tensor& y_true, double smoothing) {
+  return smoothing == 0 ? y_true : y_true * (1 - smoothing) + 0.5 * smoothing;
+}
+
+at::Tensor smoothed_classes(const at::Tensor& y_true, double smoothing) {
+  return smoothing == 0 ? y_true : y_true * (1 - smoothing) + smoothing / static_cast<double>(y_true.size(-1));
+}
+
+at::Tensor mean_over(const char* what, const at::Tensor& values, std::int64_t axis) {
+  return values.dim() == 0 ? values : values.mean(axis_of(what, axis, values));
+}
+
+// [rows, classes] and [rows]: one row for every label.
+struct Rows {
+  at::Tensor scores = {};
+  at::Tensor labels = {};
+  std::vector<std::int64_t> shape = {};  // of the labels
+};
+
+Rows to_rows(const char* what, const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
+  if (!is_dense(y_true)) require_dense(y_true, lockstep::str(what, ", y_true").c_str());
+  if (!is_dense(y_pred)) require_dense(y_pred, lockstep::str(what, ", y_pred").c_str());
+  const auto classes = axis_of(what, axis, y_pred);
+  auto scores = to_floating(y_pred);
+  if (classes != y_pred.dim() - 1) scores = scores.movedim(classes, -1);
+  auto labels = y_true.to(y_pred.device(), at::kLong);
+  if (labels.dim() == y_pred.dim() && labels.size(classes) == 1) labels = labels.squeeze(classes);
+  if (labels.sizes() != scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1)))
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str(what, ": y_true has shape ", y_true.sizes(), ", y_pred ", y_pred.sizes(),
+                              "; y_true must have y_pred's "
+                              "shape without the axis of the classes (",
+                              axis, "): one class number for each"));
+  return {scores.reshape({-1, scores.size(-1)}), labels.reshape({-1}), labels.sizes().vec()};
+}
+
+// Throws kInvalidArgument if a label is no class; nothing when all are.
+void require_classes(const char* what, const Rows& rows, std::int64_t ignored) {
+  const auto labels = rows.labels.to(at::kCPU).contiguous();
+  const auto classes = rows.scores.size(1);
+  for (std::int64_t row = 0; row < labels.numel(); ++row) {
+    const auto label = labels.data_ptr<std::int64_t>()[row];
+    if ((label >= 0 && label < classes) || label == ignored) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        lockstep::str(what, ": the label of row ", row, " is ", label, "; there are ", classes, " classes, 0 to ", classes - 1,
+                      ". Give the model an output for every class, or set ignore_class for labels that do not count"));
+  }
+}
+
+// Of every row; 0 where the label is `ignored`.
+at::Tensor negative_log_likelihood(const char* what, const Rows& rows, std::int64_t ignored) {
+  try {
+    return at::nll_loss(at::log_softmax(rows.scores, -1), rows.labels, {}, at::Reduction::None, ignored);
+  } catch (const c10::Error&) {
+    require_classes(what, rows, ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+Loss binary_crossentropy(const BinaryCrossentropyOptions& options) {
+  constexpr const char* kName = "binary_crossentropy";
+  require_smoothing(kName, options.label_smoothing);
+  return Loss(
+      kName,
+      [options](const at::Tensor& labels, const at::Tensor& predictions) {
+        const auto both = align_equal(kName, labels, predictions);
+        const auto y_true = smoothed_binary(both.y_true, options.label_smoothing);
+        return mean_over(kName,
+                         options.from_logits
+                             ? at::binary_cross_entropy_with_logits(both.y_pred, y_true, {}, {}, at::Reduction::None)
+                             : binary(y_true, both.y_pred),
+                         options.axis);
+      },
+      options.reduction);
+}
+
+Loss binary_focal_crossentropy(const BinaryFocalCrossentropyOptions& options) {
+  constexpr const char* kName = "binary_focal_crossentropy";
+  require_smoothing(kName, options.label_smoothing);
+  return Loss(
+      kName,
+      [options](const at::Tensor& labels, const at::Tensor& predictions) {
+        const auto both = align_equal(kName, labels, predictions);
+        const auto y_true = smoothed_binary(both.y_true, options.label_smoothing);
+        const auto p = options.from_logits ? both.y_pred.sigmoid() : both.y_pred;
+        const auto right = y_true * p + (1 - y_true) * (1 - p);
+        auto loss = (1 - right).pow(options.gamma) * binary(y_true, p);
+        if (options.apply_class_balancing) loss = (y_true * options.alpha + (1 - y_true) * (1 - options.alpha)) * loss;
+        return mean_over(kName, loss, options.axis);
+      },
+      options.reduction);
+}
+
+Loss categorical_crossentropy(const CategoricalCrossentropyOptions& options) {
+  constexpr const char* kName = "categorical_crossentropy";
+  require_smoothing(kName, options.label_smoothing);
+  return Loss(
+      kName,
+      [options](const at::Tensor& labels, const at::Tensor& predictions) {
+        const auto both = align_equal(kName, labels, predictions);
+        const auto axis = axis_of(kName, options.axis, both.y_pred);
+        const auto y_true = smoothed_classes(both.y_true, options.label_smoothing);
+        const auto logs = options.from_logits ? at::log_softmax(both.y_pred, axis)
+                                              : clipped(both.y_pred / both.y_pred.sum(axis, /*keepdim=*/true)).log();
+        return -(y_true * logs).sum(axis);
+      },
+      options.reduction);
+}
+
+Loss categorical_focal_crossentropy(const CategoricalFocalCrossentropyOptions& options) {
+  constexpr const char* kName = "categorical_focal_crossentropy";
+  require_smoothing(kName, options.label_smoothing);
+  return Loss(
+      kName,
+      [options](const at::Tensor& labels, const at::Tensor& predictions) {
+        const auto both = align_equal(kName, labels, predictions);
+        const auto axis = axis_of(kName, options.axis, both.y_pred);
+        const auto y_true = smoothed_classes(both.y_true, options.label_smoothing);
+        const auto scores = options.from_logits ? at::softmax(both.y_pred, axis) : both.y_pred;
+        const auto p = clipped(scores / scores.sum(axis, /*keepdim=*/true));
+        return ((1 - p).pow(options.gamma) * options.alpha * -y_true * p.log()).sum(axis);
+      },
+      options.reduction);
+}
+
+Loss sparse_categorical_crossentropy(const SparseCategoricalCrossentropyOptions& options) {
+  constexpr const char* kName = "sparse_categorical_crossentropy";
+  return Loss::from_rule(
+      kName,
+      [options](const at::Tensor& y_true, const at::Tensor& y_pred) -> PerExample {
+        auto rows = to_rows(kName, y_true, y_pred, options.axis);
+        if (!options.from_logits) rows.scores = clipped(rows.scores).log();
+        // LibTorch's own default, -100, would let such labels pass.
+        const auto ignored = options.ignore_class.value_or(std::numeric_limits<std::int64_t>::min());
+        PerExample losses{negative_log_likelihood(kName, rows, ignored).reshape(rows.shape)};
+        if (options.ignore_class) losses.mask = (rows.labels != ignored).reshape(rows.shape);
+        return losses;
+      },
+      options.reduction, options.ignore_class.has_value());
+}
+
+Loss categorical_generalized_cross_entropy(const CategoricalGeneralizedCrossEntropyOptions& options) {
+  constexpr const char* kName = "categorical_generalized_cross_entropy";
+  if (!(options.q > 0 && options.q < 1))
+    throw Error(ErrorCode::kInvalidArgument, str(kName, ": q is ", options.q, "; it must be between 0 and 1"));
+  return Loss(
+      kName,
+      [options](const at::Tensor& y_true, const at::Tensor& y_pred) {
+        const auto rows = to_rows(kName, y_true, y_pred, -1);
+        if (rows.labels.is_cpu()) require_classes(kName, rows, std::numeric_limits<std::int64_t>::min());
+        const auto p = rows.scores.gather(1, rows.labels.unsqueeze(1)).reshape(rows.shape);
+        return (1 - p.pow(options.q)) / options.q;
+      },
+      options.reduction);
+}
+
+}  // namespace lockstep::losses

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/fwd.h"
+
+namespace lockstep {
+
+// What an optimizer has learned, by name, for checkpoints: tensors such as "exp_avg/fc1.weight", numbers such as
+// "step/fc1.weight" and "learning_rate/0" (of a group). In the order of the parameters: the same on all replicas and workers.
+struct OptimizerState {
+  std::vector<std::pair<std::string, at::Tensor>> tensors = {};
+  std::vector<std::pair<std::string, double>> numbers = {};
+};
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// A copy of the state of an optimizer over these parameters. Those of LibTorch (SGD, Adam, AdamW, RMSprop, Adagrad) and of
+// Lockstep are shown by name; any other is LibTorch's own archive, one tensor of bytes named "archive". Parameters that were
+// not updated yet have no state. Throws kInvalidArgument when the optimizer has a parameter that is not among them.
+OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, const NamedTensors& parameters);
+
+// And back, on each parameter's device; what the optimizer had is forgotten. Throws kInvalidArgument, before anything is
+// changed, when the state is not of this kind of optimizer and these parameters: what is unexpected, or of another shape, is
+// named.
+void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state);
+
+// Moving averages stand beside an optimizer's own state under these names.
+inline constexpr const char* kAveragePrefix = "average/";
+inline constexpr const char* kStepsName = "steps";
+// The averages in the parameters' order, on their devices; nothing when there are none. Throws kInvalidArgument as above.
+std::vector<at::Tensor> take_averages(const NamedTensors& averages, const NamedTensors& parameters);
+
+}  // namespace lockstep
