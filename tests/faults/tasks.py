@@ -106,6 +106,11 @@ class Task:
         """As find, once it is there; None when it does not come before the process ends or the time is up."""
         return self._until(lambda: self.find(pattern, stream), seconds)
 
+    def wait_for_count(self, pattern, count, seconds=float("inf")):
+        """Whether so many lines have come that match."""
+        return self._until(lambda: sum(bool(re.search(pattern, line.text)) for line in list(self.lines)) >= count or None,
+                           seconds)
+
     def wait_end(self, seconds=float("inf")):
         """The exit code (negative: a signal); None when the process is still there."""
         self._until(lambda: self.ended_at, seconds)

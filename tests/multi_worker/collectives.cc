@@ -27,6 +27,7 @@ const std::vector<std::pair<std::string, Part>>& all_parts() {
                                                                   {"own_inputs", report_own_inputs},
                                                                   {"training", report_training},
                                                                   {"odd_training", report_odd_training},
+                                                                  {"fitting", report_fitting},
                                                                   {"unused", report_unused}};
   return parts;
 }

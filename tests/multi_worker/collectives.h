@@ -24,6 +24,7 @@ void report_inputs(MultiWorkerMirroredStrategy& strategy, Report& report);      
 void report_own_inputs(MultiWorkerMirroredStrategy& strategy, Report& report);    // each worker's own data
 void report_training(MultiWorkerMirroredStrategy& strategy, Report& report);      // models and optimizers
 void report_odd_training(MultiWorkerMirroredStrategy& strategy, Report& report);  // parameters without gradients
+void report_fitting(MultiWorkerMirroredStrategy& strategy, Report& report);       // Model::fit
 void report_unused(MultiWorkerMirroredStrategy& strategy, Report& report);        // which those are
 
 // Replica r's value: the same on whatever worker it is asked for. Integers are small.

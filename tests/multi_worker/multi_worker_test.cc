@@ -105,7 +105,7 @@ TEST_P(Collectives, AreWhatTheyShouldBe) {
 INSTANTIATE_TEST_SUITE_P(OfEveryPart, Collectives,
                          ::testing::Values("all_reduce", "structures", "all_gather", "gradients", "across", "contexts",
                                            "variables", "on_read", "scatters", "inputs", "own_inputs", "training",
-                                           "odd_training"),
+                                           "odd_training", "fitting"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

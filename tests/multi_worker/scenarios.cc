@@ -51,6 +51,7 @@ void run_scenario(const std::string& name, const Parameters& parameters) {
   if (name == "misbehave") return misbehave(parameters);
   if (name == "go_on") return go_on(parameters);
   if (name == "outside_writes") return outside_writes(parameters);
+  if (name == "fit") return fit(parameters);
   if (name == "tensors") return tensors(parameters);
   throw Error(ErrorCode::kInvalidArgument, str("there is no scenario '", name, "'"));
 }

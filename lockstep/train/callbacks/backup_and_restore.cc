@@ -1,0 +1,66 @@
+#include "lockstep/train/callbacks/backup_and_restore.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/checkpoint/checkpoint_manager.h"
+#include "lockstep/train/callbacks/training_checkpoint.h"
+#include "lockstep/train/preemption.h"
+
+namespace lockstep {
+
+BackupAndRestore::BackupAndRestore(std::string folder, const BackupAndRestoreOptions& options)
+    : folder_(std::move(folder)), options_(options) {
+  require(!folder_.empty(), "BackupAndRestore: the folder has no name");
+  require(options.save_freq >= 0, "BackupAndRestore: save_freq counts steps; 0 is the end of every epoch");
+}
+
+void BackupAndRestore::on_train_begin(Training& training) {
+  // Two: while the newest is being written, there is one that is whole.
+  manager_ = std::make_shared<CheckpointManager>(training_checkpoint(training), folder_,
+                                                 CheckpointManagerOptions{.max_to_keep = 2, .async = options_.async});
+  unsaved_ = 0;
+  if (options_.save_before_preemption) notice_ = internal::listen_for_preemption();
+  const auto restored = manager_->restore_latest();
+  if (restored && training.is_chief())
+    log_info(str("BackupAndRestore: training goes on at step ", training.step(), " of epoch ", training.epoch() + 1, ", from ",
+                 restored->path));
+}
+
+// All workers are here, after the same step.
+void BackupAndRestore::leave(Training& training) {
+  manager_->save(training_info(training, {}));
+  manager_->wait();  // on all workers, when it is on the disk
+  if (training.is_chief())
+    log_warning(str("BackupAndRestore: told to go (SIGTERM); training is kept in ", folder_, ", after step ", training.step(),
+                    " of epoch ", training.epoch() + 1));
+  if (options_.exit_fn) options_.exit_fn();
+  else {
+    std::fflush(nullptr);
+    std::_Exit(kPreemptedExitCode);  // no destructors: other threads of the program still run
+  }
+  training.fail(Error(ErrorCode::kCancelled, str("fit: told to go (SIGTERM); training is kept in ", folder_)));
+}
+
+void BackupAndRestore::on_train_batch_end(Training& training) {
+  if (notice_ != nullptr && training.is_preempted() && training.is_between_updates()) return leave(training);
+  ++unsaved_;
+  if (options_.save_freq == 0 || unsaved_ < options_.save_freq || !training.is_between_updates()) return;
+  unsaved_ = 0;
+  manager_->save(training_info(training, {}));
+}
+
+void BackupAndRestore::on_epoch_end(Training& training, Logs& logs) {
+  if (options_.save_freq == 0) manager_->save(training_info(training, logs));
+}
+
+void BackupAndRestore::on_train_end(Training&) {
+  manager_->wait();
+  if (options_.delete_checkpoint) manager_->remove_all();
+  manager_.reset();
+  notice_.reset();
+}
+
+}  // namespace lockstep

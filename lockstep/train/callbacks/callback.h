@@ -1,0 +1,74 @@
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/checkpoint/trackable.h"
+#include "lockstep/train/callbacks/training.h"
+#include "lockstep/train/logs.h"
+
+namespace lockstep {
+
+// What is told how training goes. Derive from it, override what you need, and give it to fit() or evaluate().
+//
+// All functions are called on the thread that called fit(), outside run(), on every worker: write files only where
+// training.is_chief(). What they throw ends fit(), which throws it.
+class Callback {
+ public:
+  virtual ~Callback() = default;
+
+  virtual void on_train_begin(Training&) {}
+  virtual void on_train_end(Training&) {}
+  virtual void on_epoch_begin(Training&) {}
+  // `logs`: of the whole job, equal on all workers. What is added to them, the callbacks after this one and History see too.
+  virtual void on_epoch_end(Training&, Logs& /*logs*/) {}
+  virtual void on_train_batch_begin(Training&) {}
+  virtual void on_train_batch_end(Training&) {}
+  virtual void on_test_begin(Training&) {}
+  virtual void on_test_batch_end(Training&) {}
+  virtual void on_test_end(Training&, const Logs& /*logs*/) {}
+
+  // Whether it saves and brings back the whole of a training: then it begins before all others, and is told of steps and epochs
+  // after them, when they know.
+  virtual bool keeps_training() const { return false; }
+
+  // What it has to remember when training goes on in another process, and that again. BackupAndRestore asks.
+  virtual CheckpointPart save() const { return {}; }
+  virtual void restore(const CheckpointPart&) {}
+};
+
+// A list of callbacks of different types: {EarlyStopping(), CSVLogger("log.csv")}. One given by value is copied; give a
+// std::shared_ptr to look at it afterwards.
+class Callbacks {
+ public:
+  class Item {
+   public:
+    template <std::derived_from<Callback> C>
+    Item(C callback) : callback_(std::make_shared<C>(std::move(callback))) {}  // NOLINT: any callback is an item
+    template <std::derived_from<Callback> C>
+    Item(std::shared_ptr<C> callback) : callback_(std::move(callback)) {}  // NOLINT
+
+   private:
+    friend class Callbacks;
+    std::shared_ptr<Callback> callback_;
+  };
+
+  Callbacks() = default;
+  Callbacks(std::initializer_list<Item> items);  // throws kInvalidArgument for a null pointer
+
+  void add(const Item& item);
+  // Those that keep the training come after the others.
+  void put_keepers_last();
+
+  auto begin() const noexcept { return list_.begin(); }
+  auto end() const noexcept { return list_.end(); }
+  std::size_t size() const noexcept { return list_.size(); }
+
+ private:
+  std::vector<std::shared_ptr<Callback>> list_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "lockstep/base/str.h"
+#include "lockstep/train/callbacks/csv_logger.h"
+#include "lockstep/train/callbacks/early_stopping.h"
+#include "lockstep/train/callbacks/lambda_callback.h"
+#include "lockstep/train/callbacks/learning_rate_scheduler.h"
+#include "lockstep/train/callbacks/progress_bar.h"
+#include "lockstep/train/callbacks/reduce_lr_on_plateau.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/testing.h"
+
+// Callbacks without a model: what fit() would tell them is told by hand.
+
+namespace lockstep {
+namespace {
+
+using testing::code_of;
+using testing::content_of;
+
+struct Told {
+  double rate = 1.0;
+  TrainingProgress progress = {.epochs = 10};
+  Training training{nullptr,
+                    progress,
+                    {[] {
+                       return Logs{{"loss", 0.5}};
+                     },
+                     [] {
+                       return Logs{{"loss", 0.5}};
+                     },
+                     [this] { return rate; }, [this](double value) { rate = value; }}};
+
+  // The end of the next epoch.
+  Logs end(Callback& callback, Logs logs) {
+    callback.on_epoch_end(training, logs);
+    ++progress.epoch;
+    return logs;
+  }
+};
+
+TEST(Callbacks, EarlyStoppingWaitsForItsPatience) {
+  Told told;
+  EarlyStopping stopping({.patience = 2});
+  stopping.on_train_begin(told.training);
+  for (const double loss : {1.0, 0.8, 0.9, 0.85}) {
+    EXPECT_FALSE(told.training.is_stopping()) << loss;
+    told.end(stopping, {{"val_loss", loss}});
+  }
+  EXPECT_TRUE(told.training.is_stopping());
+  EXPECT_EQ(stopping.stopped_epoch(), 3);
+  EXPECT_EQ(stopping.best_epoch(), 1);
+  EXPECT_EQ(code_of([] { EarlyStopping({.patience = -1}); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Callbacks, EarlyStoppingKnowsThatMoreAccuracyIsBetter) {
+  Told told;
+  EarlyStopping stopping({.monitor = "val_accuracy", .min_delta = 0.01, .patience = 1});
+  stopping.on_train_begin(told.training);
+  told.end(stopping, {{"val_accuracy", 0.5}});
+  told.end(stopping, {{"val_accuracy", 0.6}});
+  EXPECT_FALSE(told.training.is_stopping());
+  told.end(stopping, {{"val_accuracy", 0.605}});
+  EXPECT_TRUE(told.training.is_stopping());
+}
+
+TEST(Callbacks, RememberOverARestart) {
+  Told told;
+  EarlyStopping stopping({.patience = 3}), other({.patience = 3});
+  stopping.on_train_begin(told.training);
+  for (const double loss : {0.1, 0.2, 0.3}) told.end(stopping, {{"val_loss", loss}});
+  other.restore(stopping.save());
+  other.on_train_begin(told.training);
+  told.end(other, {{"val_loss", 0.2}});
+  EXPECT_TRUE(told.training.is_stopping());
+  ReduceLROnPlateau plateau;
+  EXPECT_EQ(code_of([&] { plateau.restore({}); }), ErrorCode::kDataLoss);
+}
+
+TEST(Callbacks, ReduceLROnPlateauReducesAndCoolsDown) {
+  Told told;
+  ReduceLROnPlateau plateau({.factor = 0.5, .patience = 2, .cooldown = 1, .min_lr = 0.2});
+  plateau.on_train_begin(told.training);
+  std::vector<double> rates;
+  for (int epoch = 0; epoch < 9; ++epoch) {
+    told.end(plateau, {{"val_loss", 1.0}});
+    rates.push_back(told.rate);
+  }
+  EXPECT_THAT(rates, ::testing::ElementsAre(1, 1, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2));
+  EXPECT_EQ(told.end(plateau, {{"val_loss", 0.5}}).at("learning_rate"), 0.2);
+  EXPECT_EQ(code_of([] { ReduceLROnPlateau({.factor = 1}); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Callbacks, LearningRateSchedulerSetsTheRateOfAnEpoch) {
+  Told told;
+  LearningRateScheduler scheduler([](int epoch, double rate) { return epoch < 2 ? rate : rate * 0.1; });
+  told.progress.epoch = 1;
+  scheduler.on_epoch_begin(told.training);
+  EXPECT_EQ(told.rate, 1.0);
+  told.progress.epoch = 2;
+  scheduler.on_epoch_begin(told.training);
+  EXPECT_DOUBLE_EQ(told.rate, 0.1);
+}
+
+TEST(Callbacks, CSVLoggerWritesALineAnEpochAndGoesOn) {
+  const testing::ScratchFolder folder;
+  const auto file = folder / "log.csv";
+  Told told;
+  CSVLogger logger(file);
+  logger.on_train_begin(told.training);
+  told.end(logger, {{"loss", 0.5}, {"accuracy", 0.75}});
+  told.end(logger, {{"loss", 0.25}});
+  EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,,0.25\n");
+  // Resumed at epoch 1: its line is written anew.
+  Told again;
+  again.progress.epoch = 1;
+  CSVLogger resumed(file);
+  resumed.on_train_begin(again.training);
+  again.end(resumed, {{"loss", 0.125}, {"accuracy", 1}});
+  EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,1,0.125\n");
+  Told other;
+  other.progress.is_chief = false;
+  CSVLogger silent(file);
+  silent.on_train_begin(other.training);
+  EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,1,0.125\n");
+  CSVLogger nowhere(folder / "none/log.csv");
+  EXPECT_EQ(code_of([&] { nowhere.on_train_begin(told.training); }), ErrorCode::kFailedPrecondition);
+}
+
+TEST(Callbacks, ProgressBarLooksAsKerasDoes) {
+  Told told;
+  told.progress.steps = 4;
+  for (const auto verbose : {Verbose::kBar, Verbose::kLine, Verbose::kSilent}) {
+    char* text = nullptr;
+    std::size_t size = 0;
+    std::FILE* out = open_memstream(&text, &size);
+    ProgressBar bar(verbose, out);
+    told.progress.step = 0;
+    bar.on_epoch_begin(told.training);
+    for (int step = 1; step <= 4; ++step) {
+      told.progress.step = step;
+      bar.on_train_batch_end(told.training);
+    }
+    Logs logs = {{"loss", 0.25}, {"val_loss", 0.0001}};
+    bar.on_epoch_end(told.training, logs);
+    std::fclose(out);
+    const std::string shown(text, size);
+    std::free(text);
+    if (verbose == Verbose::kSilent) EXPECT_EQ(shown, "");
+    if (verbose == Verbose::kBar) {
+      EXPECT_THAT(shown, ::testing::StartsWith("Epoch 1/10\n"));
+      EXPECT_THAT(shown, ::testing::HasSubstr("4/4 ━━━━━━━━━━━━━━━━━━━━ 0s"));
+    }
+    if (verbose == Verbose::kLine) EXPECT_THAT(shown, ::testing::StartsWith("Epoch 1/10 - 4/4 - 0s - "));
+    if (verbose != Verbose::kSilent) EXPECT_THAT(shown, ::testing::EndsWith(" - loss: 0.2500 - val_loss: 1.0000e-04\n"));
+  }
+}
+
+TEST(Callbacks, ListsTakeAnyCallback) {
+  const auto shared = std::make_shared<EarlyStopping>();
+  const Callbacks list = {shared, LambdaCallback({}), CSVLogger("x.csv")};
+  EXPECT_EQ(list.size(), 3U);
+  EXPECT_EQ(code_of([] { Callbacks{std::shared_ptr<EarlyStopping>()}; }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Logs, KeepTheirOrderAndSayWhatThereIs) {
+  Logs logs = {{"loss", 1}};
+  logs.add({{"loss", 2}}, "val_");
+  logs.set("loss", 3);
+  EXPECT_EQ(show(logs), "loss: 3.0000 - val_loss: 2.0000");
+  EXPECT_EQ(code_of([&] { logs.at("los"); }), ErrorCode::kInvalidArgument);
+  History history{{0, 1}, {logs, {{"loss", 5}}}};
+  EXPECT_THAT(history.at("loss"), ::testing::ElementsAre(3, 5));
+  EXPECT_THAT(history.at("val_loss"), ::testing::ElementsAre(2));
+  EXPECT_EQ(code_of([&] { history.at("x"); }), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+#include "lockstep/train/callbacks/model_checkpoint.h"
+
+#include "lockstep/base/str.h"
+#include "lockstep/checkpoint/checkpoint_manager.h"
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/train/callbacks/file_name.h"
+#include "lockstep/train/callbacks/training_checkpoint.h"
+#include "lockstep/train/callbacks/values.h"
+#include "lockstep/train/model/model.h"
+
+namespace lockstep {
+
+ModelCheckpoint::ModelCheckpoint(std::string path, const ModelCheckpointOptions& options)
+    : path_(std::move(path)),
+      options_(options),
+      monitor_(options.monitor, options.mode),
+      best_(options.initial_value_threshold.value_or(monitor_.worst())) {
+  require(!path_.empty(), "ModelCheckpoint: the path is empty");
+  require(options.save_freq >= 0, "ModelCheckpoint: save_freq counts steps; 0 is the end of every epoch");
+}
+
+void ModelCheckpoint::on_train_begin(Training& training) {
+  if (!std::exchange(is_restored_, false)) best_ = options_.initial_value_threshold.value_or(monitor_.worst());
+  unsaved_ = 0;
+  if (is_file()) return;
+  CheckpointManagerOptions options{.max_to_keep = options_.max_to_keep};
+  if (options_.save_freq == 0) options.keep_best = options_.monitor;
+  options.better = monitor_.is_better(1, 0) ? Better::kHigher : Better::kLower;
+  manager_ = std::make_shared<CheckpointManager>(training_checkpoint(training), path_, options);
+}
+
+void ModelCheckpoint::on_train_batch_end(Training& training) {
+  ++unsaved_;
+  if (options_.save_freq == 0 || unsaved_ < options_.save_freq || !training.is_between_updates()) return;
+  unsaved_ = 0;
+  // The value decides whether all workers save: it must be the same on all.
+  write(training, options_.save_best_only ? training.all_logs() : training.logs());
+}
+
+void ModelCheckpoint::on_epoch_end(Training& training, Logs& logs) {
+  if (options_.save_freq == 0) write(training, logs);
+}
+
+void ModelCheckpoint::write(Training& training, const Logs& logs) {
+  if (options_.save_best_only) {
+    const auto value = monitor_.read(logs, "ModelCheckpoint");
+    if (!value || !monitor_.is_better(*value, best_)) return;
+    best_ = *value;
+  }
+  if (manager_ != nullptr) {
+    manager_->save(training_info(training, logs));
+    return;
+  }
+  auto values = logs;
+  values.set("epoch", training.epoch() + 1);
+  values.set("batch", static_cast<double>(training.step()));
+  values.set("step", static_cast<double>(training.iterations()));
+  save_weights(internal::file_name(path_, values), *training.model().module(),
+               {{"format", "pt"}, {"step", std::to_string(training.iterations())}});
+}
+
+void ModelCheckpoint::on_train_end(Training&) {
+  if (manager_ != nullptr) manager_->wait();
+  manager_.reset();
+}
+
+CheckpointPart ModelCheckpoint::save() const {
+  CheckpointPart part;
+  internal::put(part, "best", best_);
+  return part;
+}
+
+void ModelCheckpoint::restore(const CheckpointPart& part) {
+  best_ = internal::get(part, "best");
+  is_restored_ = true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#include "lockstep/train/callbacks/monitor.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kMoreIsBetter = {"acc", "auc",   "precision",      "recall",         "f1",          "fbeta",      "iou",
+                                      "r2",  "score", "true_positives", "true_negatives", "sensitivity", "specificity"};
+
+bool more_is_better(const std::string& name) {
+  return std::ranges::any_of(kMoreIsBetter, [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+}  // namespace
+
+Monitor::Monitor(std::string name, MonitorMode mode, double min_delta)
+    : name_(std::move(name)),
+      is_max_(mode == MonitorMode::kMax || (mode == MonitorMode::kAuto && more_is_better(name_))),
+      min_delta_(std::abs(min_delta)) {}
+
+bool Monitor::is_better(double value, double than) const noexcept {
+  return is_max_ ? value - min_delta_ > than : value + min_delta_ < than;
+}
+
+double Monitor::worst() const noexcept {
+  return is_max_ ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+}
+
+std::optional<double> Monitor::read(const Logs& logs, const char* who) const {
+  const auto value = logs.find(name_);
+  if (!value) {
+    std::vector<std::string> names;
+    for (const auto& [name, other] : logs) names.push_back(name);
+    log_once(LogLevel::kWarning, str(who, " watches '", name_, "', which is not in the logs (", join(", ", names),
+                                     "); it does nothing. Values of validation need validation_data"));
+  }
+  return value;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "lockstep/train/callbacks/callback.h"
+
+namespace lockstep {
+
+// Ends training when the loss is NaN or infinite: all workers leave after the same step, and fit() throws kOutOfRange with the
+// step and the parameters that are not finite. Looks after every step.
+class TerminateOnNaN : public Callback {
+ public:
+  void on_train_batch_end(Training& training) override;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include "lockstep/train/callbacks/trace_steps.h"
+
+#include "lockstep/base/trace.h"
+#include "lockstep/observe/gather_trace.h"
+#include "lockstep/train/model/model.h"
+
+namespace lockstep {
+
+TraceSteps::TraceSteps(std::string file, std::int64_t first, std::int64_t count)
+    : file_(std::move(file)), first_(first), count_(count) {
+  require(!file_.empty() && first >= 0 && count > 0, "TraceSteps: give a file, a first step from 0 on and at least one step");
+}
+
+void TraceSteps::on_train_begin(Training&) { done_ = 0; }
+
+void TraceSteps::on_train_batch_begin(Training&) {
+  if (done_ != first_ || is_recording_) return;
+  trace::start();
+  is_recording_ = true;
+}
+
+void TraceSteps::on_train_batch_end(Training& training) {
+  if (++done_ == first_ + count_ && is_recording_) write(training);
+}
+
+void TraceSteps::on_train_end(Training& training) {
+  if (is_recording_) write(training);
+}
+
+void TraceSteps::write(Training& training) {
+  is_recording_ = false;
+  write_trace(file_, trace::stop(), training.model().strategy());
+}
+
+}  // namespace lockstep

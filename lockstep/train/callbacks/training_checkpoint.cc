@@ -1,0 +1,25 @@
+#include "lockstep/train/callbacks/training_checkpoint.h"
+
+#include "lockstep/strategy/strategy.h"
+#include "lockstep/train/model/model.h"
+#include "lockstep/train/optimizers/optimizer_part.h"
+
+namespace lockstep {
+
+Checkpoint training_checkpoint(Training& training) {
+  auto& model = training.model();
+  Checkpoint checkpoint(model.strategy());
+  checkpoint.track("model", model.module())
+      .track("optimizer", optimizer_part(model.optimizer()))
+      .track_generators()
+      .track("training", training.trackable());
+  return checkpoint;
+}
+
+CheckpointInfo training_info(Training& training, const Logs& logs) {
+  CheckpointInfo info{training.iterations(), training.epoch(), training.learning_rate()};
+  for (const auto& [name, value] : logs) info.metrics[name] = value;
+  return info;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/strategy/strategy.h"
+#include "lockstep/train/model/model_state.h"
+#include "lockstep/train/model/step_news.h"
+
+// Evaluation and prediction.
+
+namespace lockstep {
+namespace {
+
+// The outputs of one step, of all replicas of the job in their order, on the CPU.
+void append_outputs(Strategy& strategy, const PerReplica<Tensors>& outputs, std::vector<Tensors>& all) {
+  if (all.empty()) all.resize(outputs.values()[0].size());
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    std::vector<at::Tensor> parts;
+    for (const auto& tensors : outputs.values()) parts.push_back(tensors.at(k));
+    all[k].push_back(strategy.gather(PerReplica<at::Tensor>(std::move(parts)), 0).to(at::kCPU));
+  }
+}
+
+Tensors predict_replica(const Model::State& state, const data::Element& element) {
+  const auto count = state.forward.inputs > 0 ? state.forward.inputs : element.size();
+  if (element.size() < count)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("predict: the module takes ", count, " inputs, and an element has fewer: ", element));
+  Tensors inputs;
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(element[i]);
+  const c10::NoGradGuard no_grad;
+  return state.runner != nullptr ? state.runner->call_forward(inputs) : state.forward.call(inputs);
+}
+
+}  // namespace
+
+Logs Model::evaluate(const ModelData& data, const EvaluateOptions& options) {
+  auto& runner = internal::runner_of(*this, "evaluate");
+  if (options.steps && *options.steps < 1)
+    throw Error(ErrorCode::kInvalidArgument, str("evaluate: steps is ", *options.steps, "; it must be at least 1, or absent"));
+  TrainingProgress progress;
+  progress.is_chief = internal::replicas_of(*this).first_replica() == 0;
+  Training training(
+      this, progress,
+      {[&] { return runner.local_logs(); }, [&] { return runner.logs(); }, [&] { return runner.optimizer().learning_rate(); },
+       [&](double rate) { runner.optimizer().set_learning_rate(rate); }});
+  auto shown = options;
+  if (options.verbose != Verbose::kSilent) shown.callbacks.add(ProgressBar(options.verbose));
+  return internal::evaluate(*this, internal::distribute(strategy(), data), shown, training);
+}
+
+Logs Model::evaluate(const at::Tensor& x, const at::Tensor& y, const EvaluateOptions& options) {
+  return evaluate(internal::batches_of({x, y}, options.batch_size, false), options);
+}
+
+at::Tensor Model::predict(const ModelData& data) {
+  auto outputs = predict_all(data);
+  if (outputs.size() != 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("predict: the module gives ", outputs.size(), " outputs; predict_all() returns them all"));
+  return outputs[0];
+}
+
+at::Tensor Model::predict(const at::Tensor& x, std::int64_t batch_size) {
+  return predict(internal::batches_of({x}, batch_size, false));
+}
+
+Tensors Model::predict_all(const ModelData& data) {
+  if (data.dataset() != nullptr && data.dataset()->options().auto_shard_policy == AutoShardPolicy::kFile &&
+      internal::replicas_of(*this).workers() != nullptr)
+    log_warning("predict: the dataset asks to be divided by FILE, which loses the order of the rows; it is divided by DATA");
+  const auto distributed = internal::distribute(strategy(), data, AutoShardPolicy::kData);
+  state_->module->train(false);
+  std::vector<Tensors> all;
+  for (auto iterator = distributed.make_iterator(); auto batch = iterator.next();) {
+    const auto outputs = strategy().run(
+        [&](ReplicaContext&, const data::Element& element) { return predict_replica(*state_, element); }, *batch);
+    append_outputs(strategy(), outputs, all);
+  }
+  if (all.empty()) throw Error(ErrorCode::kInvalidArgument, "predict: the data has no batch");
+  Tensors outputs;
+  for (const auto& parts : all) outputs.push_back(at::cat(parts, 0));
+  return outputs;
+}
+
+namespace internal {
+
+Logs evaluate(Model& model, const DistributedDataset& data, const EvaluateOptions& options, Training& training) {
+  auto& runner = runner_of(model, "evaluate");
+  auto& progress = training.progress();
+  progress.step = progress.examples = 0;
+  progress.steps = options.steps.value_or(data.cardinality());
+  runner.reset();
+  runner.set_mode(false);
+  for (const auto& callback : options.callbacks) callback->on_test_begin(training);
+  auto iterator = data.make_iterator();
+  while (!options.steps || progress.step < *options.steps) {
+    const auto batch = iterator.next();
+    if (!batch) break;
+    double rows = 0;
+    for (const auto& news :
+         exchange_news(replicas_of(model).workers(), {.rows = static_cast<double>(StepRunner::rows_of(*batch))}))
+      rows += news.rows;
+    runner.test(*batch, static_cast<std::int64_t>(rows));
+    ++progress.step;
+    progress.examples += static_cast<std::int64_t>(rows);
+    for (const auto& callback : options.callbacks) callback->on_test_batch_end(training);
+  }
+  if (progress.step == 0) throw Error(ErrorCode::kInvalidArgument, "evaluate: the data has no batch");
+  progress.steps = progress.step;
+  const auto logs = runner.logs();
+  for (const auto& callback : options.callbacks) callback->on_test_end(training, logs);
+  return logs;
+}
+
+}  // namespace internal
+}  // namespace lockstep

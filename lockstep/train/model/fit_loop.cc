@@ -1,0 +1,213 @@
+#include "lockstep/train/model/fit_loop.h"
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/collective/worker_group.h"
+#include "lockstep/data/node.h"
+#include "lockstep/strategy/strategy.h"
+#include "lockstep/train/preemption.h"
+
+namespace lockstep::internal {
+namespace {
+
+void require_usable(const FitOptions& options) {
+  const auto refuse = [](const std::string& message) { throw Error(ErrorCode::kInvalidArgument, "fit: " + message); };
+  if (options.epochs < 0 || options.initial_epoch < 0)
+    refuse(str("epochs is ", options.epochs, ", initial_epoch ", options.initial_epoch, "; they must not be negative"));
+  if (options.steps_per_epoch && *options.steps_per_epoch < 1)
+    refuse(str("steps_per_epoch is ", *options.steps_per_epoch, "; it must be at least 1, or absent for a pass over the data"));
+  if (options.validation_steps && *options.validation_steps < 1)
+    refuse(str("validation_steps is ", *options.validation_steps, "; it must be at least 1, or absent"));
+  if (options.validation_freq < 1) refuse(str("validation_freq is ", options.validation_freq, "; it must be at least 1"));
+}
+
+// A fit() as a part of a checkpoint. It lives shorter than the loop.
+class FitPart : public Trackable {
+ public:
+  explicit FitPart(FitLoop& loop) : loop_(loop) {}
+  CheckpointPart save() override { return loop_.save(); }
+  void restore(const CheckpointPart& part) override { loop_.restore(part); }
+  std::vector<std::string> problems(const CheckpointPart& part) const override { return loop_.problems(part); }
+
+ private:
+  FitLoop& loop_;
+};
+
+Callbacks with_progress(const Callbacks& given, Verbose verbose) {
+  Callbacks callbacks = given;
+  const bool has_bar =
+      std::ranges::any_of(given, [](const auto& one) { return dynamic_cast<const ProgressBar*>(one.get()) != nullptr; });
+  if (!has_bar && verbose != Verbose::kSilent) callbacks.add(ProgressBar(verbose));
+  callbacks.put_keepers_last();
+  return callbacks;
+}
+
+}  // namespace
+
+FitLoop::FitLoop(Model& model, const FitOptions& options)
+    : model_(model),
+      options_(options),
+      runner_(runner_of(model, "fit")),
+      workers_(replicas_of(model).workers()),
+      callbacks_(with_progress(options.callbacks, options.verbose)),
+      stats_(workers_ == nullptr ? 1 : workers_->layout().size()),
+      training_(&model, progress_,
+                {[this] { return runner_.local_logs(); }, [this] { return runner_.logs(); },
+                 [this] { return runner_.optimizer().learning_rate(); },
+                 [this](double rate) { runner_.optimizer().set_learning_rate(rate); },
+                 [this] { return std::make_shared<FitPart>(*this); }, &stats_}) {
+  require_usable(options);
+}
+
+template <typename F>
+void FitLoop::tell(F&& call) {
+  for (const auto& callback : callbacks_) call(*callback);
+}
+
+void FitLoop::begin(const ModelData& data) {
+  if (data.distributed() != nullptr && !options_.steps_per_epoch && model_.strategy().num_replicas_in_sync() > 1)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "fit: a DistributedDataset was given without steps_per_epoch; say how many steps an epoch has, or give the dataset "
+        "itself, which fit() distributes");
+  data_ = distribute(model_.strategy(), data);
+  if (options_.validation_data) validation_ = distribute(model_.strategy(), *options_.validation_data);
+  progress_.epoch = options_.initial_epoch;
+  progress_.epochs = options_.epochs;
+  progress_.steps = options_.steps_per_epoch.value_or(data_->cardinality());
+  progress_.iterations = runner_.iterations();
+  progress_.is_chief = replicas_of(model_).first_replica() == 0;
+  progress_.is_alone = workers_ == nullptr;
+  runner_.set_class_weight(options_.class_weight);
+}
+
+History FitLoop::run(const ModelData& data) {
+  begin(data);
+  History history;
+  // Whoever brings back an earlier state does it before the others begin.
+  for (const bool keepers : {true, false})
+    tell([&](Callback& one) {
+      if (one.keeps_training() == keepers) one.on_train_begin(training_);
+    });
+  while (progress_.epoch < progress_.epochs && !training_.is_stopping()) {
+    train_epoch();
+    if (training_.failure() || is_told_to_stop_) throw_failure();
+    end_epoch(history);
+    if (training_.is_stopping()) break;
+    ++progress_.epoch;
+  }
+  if (training_.is_stopping()) throw_failure();
+  runner_.optimizer().use_averages();
+  tell([&](Callback& one) { one.on_train_end(training_); });
+  return history;
+}
+
+void FitLoop::train_epoch() {
+  if (!std::exchange(is_resumed_, false)) {
+    progress_.step = progress_.examples = 0;
+    runner_.reset();
+    if (!iterator_ || !options_.steps_per_epoch) iterator_.emplace(data_->make_iterator());
+  }
+  first_step_ = progress_.step;
+  stats_.reset();
+  tell([&](Callback& one) { one.on_epoch_begin(training_); });
+  runner_.set_mode(true);
+  while (!options_.steps_per_epoch || progress_.step < *options_.steps_per_epoch)
+    if (!step()) break;
+  runner_.flush();
+  progress_.iterations = runner_.iterations();
+  if (progress_.step == 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                "fit: the data has no batch; is a file empty, or does batch() drop the remainder?");
+  progress_.steps = progress_.step;
+}
+
+std::optional<DistributedIterator::Batch> FitLoop::next_batch() {
+  auto batch = iterator_->next();
+  if (batch || !options_.steps_per_epoch) return batch;
+  iterator_.emplace(data_->make_iterator());
+  return iterator_->next();
+}
+
+// What all workers say; the rows of the whole batch.
+std::int64_t FitLoop::meet(const DistributedIterator::Batch& batch) {
+  const auto news = exchange_news(workers_, {.rows = static_cast<double>(StepRunner::rows_of(batch)),
+                                             .is_stopping = training_.is_stopping() ? 1.0 : 0.0,
+                                             .is_preempted = is_preempted() ? 1.0 : 0.0,
+                                             .times = last_times_});
+  clock_.enter(StepPhase::kCompute);
+  double rows = 0;
+  std::vector<StepTimes> times;
+  for (const auto& one : news) {
+    rows += one.rows;
+    times.push_back(one.times);
+    if (workers_ != nullptr && one.is_stopping != 0) is_told_to_stop_ = true;
+    if (one.is_preempted != 0) progress_.is_preempted = true;
+  }
+  if (progress_.step > first_step_) stats_.add(times);
+  return static_cast<std::int64_t>(rows);
+}
+
+// False at the end of the epoch or of training.
+bool FitLoop::step() {
+  clock_.enter(StepPhase::kInput);
+  const auto batch = next_batch();
+  if (!batch) return false;
+  const auto rows = meet(*batch);
+  tell([&](Callback& one) { one.on_train_batch_begin(training_); });
+  runner_.train(*batch, rows);
+  clock_.enter(StepPhase::kOther);
+  ++progress_.step;
+  progress_.examples += rows;
+  progress_.iterations = runner_.iterations();
+  progress_.is_between_updates = runner_.is_between_updates();
+  tell([&](Callback& one) { one.on_train_batch_end(training_); });
+  last_times_ = clock_.end_step();
+  if (workers_ == nullptr) return !training_.is_stopping();
+  // What all do after a step that all know to be the last needs no agreement.
+  if (progress_.is_preempted && training_.is_stopping()) is_told_to_stop_ = true;
+  if (is_told_to_stop_) training_.stop();
+  return !is_told_to_stop_;
+}
+
+void FitLoop::end_epoch(History& history) {
+  auto logs = runner_.logs();
+  validate(logs);
+  is_between_epochs_ = true;
+  tell([&](Callback& one) { one.on_epoch_end(training_, logs); });
+  is_between_epochs_ = false;
+  history.epoch.push_back(progress_.epoch);
+  history.logs.push_back(logs);
+  agree_on_stop();
+}
+
+void FitLoop::validate(Logs& logs) {
+  if (!validation_ || (progress_.epoch + 1) % options_.validation_freq != 0) return;
+  const auto kept = progress_;
+  EvaluateOptions options{.steps = options_.validation_steps, .callbacks = callbacks_};
+  logs.add(evaluate(model_, *validation_, options, training_), "val_");
+  progress_ = kept;
+}
+
+void FitLoop::agree_on_stop() {
+  if (workers_ == nullptr) return;
+  for (const auto& one : exchange_news(workers_, {.is_stopping = training_.is_stopping() ? 1.0 : 0.0}))
+    if (one.is_stopping != 0) training_.stop();
+}
+
+// Where one worker has failed, all throw its error.
+void FitLoop::throw_failure() const {
+  const auto& mine = training_.failure();
+  if (workers_ == nullptr) {
+    if (mine) throw *mine;
+    return;
+  }
+  const auto text = mine ? str(static_cast<int>(mine->code()), " ", mine->message()) : std::string();
+  for (const auto& one : workers_->exchange("why training ends", text)) {
+    if (one.empty()) continue;
+    const auto space = one.find(' ');
+    throw Error(static_cast<ErrorCode>(std::stoi(one.substr(0, space))), one.substr(space + 1));
+  }
+}
+
+}  // namespace lockstep::internal

@@ -1,0 +1,115 @@
+#include <ATen/ATen.h>
+
+#include "lockstep/base/str.h"
+#include "lockstep/checkpoint/checkpoint_state.h"
+#include "lockstep/replica/replica_set.h"
+#include "lockstep/train/callbacks/values.h"
+#include "lockstep/train/model/fit_loop.h"
+
+// What must be known to go on with a fit() in another process.
+//
+// Note [resuming a fit]
+// 1. A fit() is saved between two steps: in the middle of an epoch, after so many of its steps, or between two epochs, after
+// the
+//    callbacks have heard of the end of the first.
+// 2. Weights, optimizer and generators are parts of their own (training_checkpoint); here is the rest: how far training is,
+// where
+//    the pass over the data is, what losses and metrics have added up, what callbacks remember.
+// 3. The position of a pass that has ended is kept too: the next pass of a shuffled dataset has another order.
+
+namespace lockstep::internal {
+namespace {
+
+// `from`'s content below `prefix`.
+void put_all(CheckpointPart& to, const std::string& prefix, const CheckpointPart& from) {
+  for (const auto& [name, tensor] : from.tensors) to.tensors.emplace_back(prefix + name, tensor);
+  for (const auto& [name, value] : from.values) to.values[prefix + name] = value;
+}
+
+// What stands below `prefix`.
+CheckpointPart take_all(const CheckpointPart& from, const std::string& prefix) {
+  CheckpointPart part;
+  for (const auto& [name, tensor] : from.tensors)
+    if (name.starts_with(prefix)) part.tensors.emplace_back(name.substr(prefix.size()), tensor);
+  for (const auto& [name, value] : from.values)
+    if (name.starts_with(prefix)) part.values[name.substr(prefix.size())] = value;
+  return part;
+}
+
+std::string of_metric(std::size_t metric) { return str("metric/", metric, "/"); }
+std::string of_callback(std::size_t callback) { return str("callback/", callback, "/"); }
+
+}  // namespace
+
+// Whose position the iterator's is: this process's alone, or one among those of the job's workers.
+const Checkpoint::State& FitLoop::job() {
+  if (job_ == nullptr) job_ = std::make_shared<Checkpoint::State>();
+  if (workers_ != nullptr) job_->replicas = replicas_of(model_).shared_from_this();
+  return *job_;
+}
+
+CheckpointPart FitLoop::save() {
+  CheckpointPart part;
+  const bool is_between = is_between_epochs_;
+  put(part, "epoch", progress_.epoch + (is_between ? 1 : 0));
+  put(part, "step", is_between ? 0.0 : static_cast<double>(progress_.step));
+  put(part, "examples", is_between ? 0.0 : static_cast<double>(progress_.examples));
+  put(part, "iterations", static_cast<double>(progress_.iterations));
+  put(part, "loss_scale", runner_.loss_scale().value());
+  put(part, "good_steps", static_cast<double>(runner_.loss_scale().good_steps()));
+  if (iterator_) put_all(part, "data/", iterator_part(job(), *iterator_)->save());
+  if (!is_between) {
+    const auto sums = runner_.loss_sums_of_all();
+    for (std::size_t k = 0; k < sums.size(); ++k) put(part, str("loss/", k), sums[k]);
+    for (std::size_t m = 0; m < runner_.metrics().size(); ++m) {
+      const auto state = runner_.metrics()[m].metric.state();
+      for (std::size_t k = 0; k < state.size(); ++k) part.tensors.emplace_back(of_metric(m) + std::to_string(k), state[k]);
+    }
+  }
+  for (std::size_t i = 0; const auto& callback : callbacks_) put_all(part, of_callback(i++), callback->save());
+  return part;
+}
+
+std::vector<std::string> FitLoop::problems(const CheckpointPart& part) const {
+  std::vector<std::string> problems;
+  for (const char* name : {"epoch", "step", "examples", "iterations"})
+    if (!part.values.contains(name)) problems.push_back(str(name, ": missing"));
+  std::size_t metrics = 0;
+  while (!take_all(part, of_metric(metrics)).tensors.empty()) ++metrics;
+  if (metrics > runner_.metrics().size())
+    problems.push_back(str("metrics: ", metrics, " were saved, and the model was compiled with ", runner_.metrics().size()));
+  return problems;
+}
+
+void FitLoop::restore(const CheckpointPart& part) {
+  progress_.epoch = static_cast<int>(get(part, "epoch"));
+  progress_.step = static_cast<std::int64_t>(get(part, "step"));
+  progress_.examples = static_cast<std::int64_t>(get(part, "examples"));
+  progress_.iterations = static_cast<std::int64_t>(get(part, "iterations"));
+  runner_.loss_scale().set(get(part, "loss_scale"), static_cast<std::int64_t>(get(part, "good_steps")));
+  runner_.reset();
+  if (const auto position = take_all(part, "data/"); !position.values.empty()) {
+    iterator_.emplace(data_->make_iterator());
+    iterator_part(job(), *iterator_)->restore(position);
+  }
+  is_resumed_ = progress_.step > 0;
+  if (is_resumed_) restore_sums(part);
+  for (std::size_t i = 0; const auto& callback : callbacks_) {
+    const auto saved = take_all(part, of_callback(i++));
+    if (!saved.tensors.empty() || !saved.values.empty()) callback->restore(saved);
+  }
+}
+
+void FitLoop::restore_sums(const CheckpointPart& part) {
+  std::vector<double> sums;
+  while (part.values.contains(str("loss/", sums.size()))) sums.push_back(get(part, str("loss/", sums.size())));
+  // The first worker has what all had.
+  if (sums.size() == runner_.loss_sums().size() && progress_.is_chief) runner_.set_loss_sums(sums);
+  for (std::size_t m = 0; m < runner_.metrics().size(); ++m) {
+    std::vector<at::Tensor> state;
+    for (const auto& [name, tensor] : take_all(part, of_metric(m)).tensors) state.push_back(tensor.clone());
+    if (!state.empty()) runner_.metrics()[m].metric.set_state(state);
+  }
+}
+
+}  // namespace lockstep::internal

@@ -1,0 +1,208 @@
+#include "lockstep/train/model/model.h"
+
+#include <torch/torch.h>
+
+#include <iomanip>
+#include <set>
+#include <sstream>
+
+#include "lockstep/base/str.h"
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/data/rebatch_plan.h"
+#include "lockstep/data/rows.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/strategy/default_strategy.h"
+#include "lockstep/strategy/strategy.h"
+#include "lockstep/train/model/fit_loop.h"
+#include "lockstep/train/model/model_state.h"
+
+namespace lockstep {
+namespace {
+
+// Every parameter and buffer of a module by name, not copied.
+std::vector<std::pair<std::string, at::Tensor>> named_tensors(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& list : {module.named_parameters(), module.named_buffers()})
+    for (const auto& item : list)
+      if (item.value().defined()) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
+void require_equal_shapes(const std::string& name, const std::vector<std::pair<std::string, at::Tensor>>& have,
+                          const std::map<std::string, at::Tensor>& given) {
+  std::vector<std::string> wrong;
+  std::set<std::string> known;
+  for (const auto& [key, tensor] : have) {
+    known.insert(key);
+    const auto found = given.find(key);
+    if (found == given.end()) wrong.push_back("'" + key + "' is missing");
+    else if (found->second.sizes() != tensor.sizes())
+      wrong.push_back(lockstep::str("'", key, "' has shape ", found->second.sizes(), ", not ", tensor.sizes()));
+  }
+  for (const auto& [key, tensor] : given)
+    if (!known.contains(key)) wrong.push_back("'" + key + "' is unexpected");
+  if (!wrong.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                str("set_weights: these are not weights of ", name, ": ", join("; ", wrong), "; nothing was changed"));
+}
+
+}  // namespace
+
+Model::Model(std::shared_ptr<ModuleReplicas> module, internal::Forward forward)
+    : state_(std::make_unique<State>(State{std::move(module), std::move(forward)})) {}
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+void Model::compile(CompileOptions options) {
+  // In the scope of the module's strategy, whatever the caller's is.
+  std::optional<Scope> scope;
+  if (state_->module->replicas() != nullptr) scope.emplace(strategy().scope());
+  internal::require_complete(options, *state_->module);
+  state_->runner = std::make_unique<internal::StepRunner>(state_->module, state_->forward, std::move(options));
+}
+
+History Model::fit(const ModelData& data, const FitOptions& options) {
+  if (options.validation_split != 0)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "fit: validation_split needs tensors, whose rows can be counted; give validation_data, or take() and skip() the "
+        "dataset");
+  return internal::FitLoop(*this, options).run(data);
+}
+
+History Model::fit(const at::Tensor& x, const at::Tensor& y, const FitOptions& options) {
+  if (x.dim() == 0 || y.dim() == 0 || x.size(0) != y.size(0))
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("fit: x has shape ", x.sizes(), " and y ", y.sizes(),
+                                                           "; both need the same number of rows, one for each example"));
+  if (!(options.validation_split >= 0 && options.validation_split < 1))
+    throw Error(ErrorCode::kInvalidArgument,
+                str("fit: validation_split is ", options.validation_split, "; it is a part of the rows, from 0 to below 1"));
+  auto rest = options;
+  rest.validation_split = 0;
+  const auto kept = x.size(0) - static_cast<std::int64_t>(static_cast<double>(x.size(0)) * options.validation_split);
+  if (kept < x.size(0) && !options.validation_data)
+    rest.validation_data = internal::batches_of({x.narrow(0, kept, x.size(0) - kept), y.narrow(0, kept, x.size(0) - kept)},
+                                                options.batch_size, false);
+  return fit(internal::batches_of({x.narrow(0, 0, kept), y.narrow(0, 0, kept)}, options.batch_size, options.shuffle), rest);
+}
+
+Logs Model::train_on_batch(const data::Element& batch) {
+  auto& runner = internal::runner_of(*this, "train_on_batch");
+  runner.reset();
+  runner.set_mode(true);
+  runner.train(internal::split(internal::replicas_of(*this), batch), batch[0].size(0));
+  return runner.logs();
+}
+
+Logs Model::test_on_batch(const data::Element& batch) {
+  auto& runner = internal::runner_of(*this, "test_on_batch");
+  runner.reset();
+  runner.set_mode(false);
+  runner.test(internal::split(internal::replicas_of(*this), batch), batch[0].size(0));
+  return runner.logs();
+}
+
+CheckpointPart Model::weights() const {
+  const c10::NoGradGuard no_grad;
+  CheckpointPart part;
+  for (const auto& [name, tensor] : named_tensors(*state_->module->here()))
+    part.tensors.emplace_back(name, tensor.detach().to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true));
+  return part;
+}
+
+void Model::set_weights(const CheckpointPart& weights) {
+  const auto module = state_->module->here();
+  const auto tensors = named_tensors(*module);
+  const std::map<std::string, at::Tensor> given(weights.tensors.begin(), weights.tensors.end());
+  require_equal_shapes(state_->module->name(), tensors, given);
+  const c10::NoGradGuard no_grad;
+  for (auto [name, tensor] : tensors) tensor.copy_(given.at(name));
+}
+
+void Model::save_weights(const std::string& path) const { lockstep::save_weights(path, *state_->module); }
+void Model::load_weights(const std::string& path) { load_weights_into(*state_->module, path); }
+
+double Model::last_loss() const { return internal::runner_of(*this, "last_loss").last_loss(); }
+std::int64_t Model::iterations() const { return internal::runner_of(*this, "iterations").iterations(); }
+Optimizer& Model::optimizer() { return internal::runner_of(*this, "optimizer").optimizer(); }
+const std::shared_ptr<ModuleReplicas>& Model::module() const { return state_->module; }
+bool Model::is_compiled() const noexcept { return state_->runner != nullptr; }
+
+Strategy& Model::strategy() const {
+  auto* replicas = state_->module->replicas();
+  if (replicas == nullptr) return default_strategy();
+  if (replicas->strategy() == nullptr)
+    throw Error(ErrorCode::kFailedPrecondition, "the model's strategy is gone; keep the strategy as long as the model is used");
+  return *replicas->strategy();
+}
+
+std::string Model::summary() const {
+  const auto module = state_->module->here();
+  std::ostringstream out;
+  std::int64_t all = 0, trainable = 0, buffers = 0;
+  out << std::left << std::setw(28) << "part" << std::setw(22) << "kind"
+      << "parameters\n";
+  for (const auto& item : module->named_modules(module->name())) {
+    std::int64_t own = 0;
+    for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false)) own += parameter.value().numel();
+    auto kind = item.value()->name();
+    if (kind.starts_with("torch::nn::")) kind = kind.substr(11);
+    out << std::setw(28) << item.key() << std::setw(22) << kind << own << "\n";
+  }
+  for (const auto& parameter : module->parameters()) {
+    all += parameter.numel();
+    if (parameter.requires_grad()) trainable += parameter.numel();
+  }
+  for (const auto& buffer : module->buffers()) buffers += buffer.numel();
+  out << "parameters: " << all << ", of which trained: " << trainable << "; buffers: " << buffers << " values\n";
+  return out.str();
+}
+
+namespace internal {
+
+StepRunner& runner_of(const Model& model, const char* what) {
+  if (model.state().runner == nullptr)
+    throw Error(ErrorCode::kFailedPrecondition,
+                str(what, ": the model is not compiled; call compile({.optimizer = ..., .loss = ...}) first"));
+  return *model.state().runner;
+}
+
+ReplicaSet& replicas_of(const Model& model) { return model.strategy().replicas(); }
+
+DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::optional<AutoShardPolicy> policy) {
+  if (data.distributed() != nullptr) return *data.distributed();
+  auto dataset = *data.dataset();
+  if (policy) {
+    auto options = dataset.options();
+    options.auto_shard_policy = *policy;
+    dataset = dataset.with_options(options);
+  }
+  return strategy.experimental_distribute_dataset(dataset.prefetch());
+}
+
+data::Dataset batches_of(const Tensors& tensors, std::int64_t batch_size, bool is_shuffled) {
+  if (batch_size < 1)
+    throw Error(ErrorCode::kInvalidArgument, str("batch_size is ", batch_size, "; it is the global batch, at least 1"));
+  auto rows = data::Dataset::from_tensor_slices(data::Element(tensors));
+  if (is_shuffled) rows = rows.shuffle(std::max<std::int64_t>(tensors[0].size(0), 1));
+  return rows.batch(batch_size).with_options({.auto_shard_policy = AutoShardPolicy::kData});
+}
+
+DistributedIterator::Batch split(ReplicaSet& replicas, const data::Element& batch) {
+  if (batch.empty() || batch[0].dim() == 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("a batch needs tensors with a row for each example; this is ", batch));
+  const auto parts = data::internal::split_rows(batch, balanced_parts(batch[0].size(0), replicas.global_size()));
+  std::vector<data::Element> mine;
+  for (int replica = 0; replica < replicas.size(); ++replica) {
+    auto part = parts[static_cast<std::size_t>(replicas.first_replica() + replica)];
+    for (auto& component : part.components())
+      if (!component.is_bytes()) component.tensor() = component.tensor().to(replicas.torch_device(replica));
+    mine.push_back(std::move(part));
+  }
+  return DistributedIterator::Batch(std::move(mine));
+}
+
+}  // namespace internal
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/checkpoint/trackable.h"
+#include "lockstep/data/element.h"
+#include "lockstep/fwd.h"
+#include "lockstep/train/logs.h"
+#include "lockstep/train/model/compile_options.h"
+#include "lockstep/train/model/fit_options.h"
+#include "lockstep/train/model/forward.h"
+#include "lockstep/train/model/train_step.h"
+#include "lockstep/train/optimizer.h"
+#include "lockstep/variable/mirrored.h"
+
+namespace lockstep {
+
+// A mirrored module with a loss, an optimizer and metrics: trains, evaluates and predicts under the strategy in whose scope the
+// module was made.
+//
+//   Model model(mirrored<Net>());
+//   model.compile({.optimizer = Adam(1e-3), .loss = sparse_categorical_crossentropy({.from_logits = true}), .metrics =
+//   {"accuracy"}}); model.fit(dataset, {.epochs = 3, .validation_data = test});
+//
+// Losses, gradients and metrics weigh examples: R replicas on W workers, with uneven or empty parts of a batch, give what one
+// process gives on the whole batch. One thread at a time, outside run(); with several workers all make the same calls. Not
+// copyable.
+class Model {
+ public:
+  // The module's forward() takes one tensor or several, and gives a tensor, or a pair, tuple, array, vector or map of them.
+  template <typename M>
+  explicit Model(const MirroredModule<M>& module) : Model(module.replicas(), internal::forward_of(module)) {}
+  // With forward(module, inputs...) in place of the module's own.
+  template <typename M, typename F>
+  Model(const MirroredModule<M>& module, F forward)
+      : Model(module.replicas(), internal::forward_with(module, std::move(forward))) {}
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  // Says how to train. Again: with new losses and metrics, and an optimizer that begins anew; the weights stay.
+  // Throws kInvalidArgument for options that do not fit together.
+  void compile(CompileOptions options);
+
+  // Trains for so many epochs and returns what the logs of each were. Throws kFailedPrecondition before compile(),
+  // kInvalidArgument for data that does not fit the model or is empty, and what the module, the data or a callback throws.
+  History fit(const ModelData& data, const FitOptions& options = {});
+  // The rows of tensors as examples, in batches of options.batch_size. All workers give all rows.
+  History fit(const at::Tensor& x, const at::Tensor& y, const FitOptions& options = {});
+
+  // The loss and the metrics over all of the data.
+  Logs evaluate(const ModelData& data, const EvaluateOptions& options = {});
+  Logs evaluate(const at::Tensor& x, const at::Tensor& y, const EvaluateOptions& options = {});
+
+  // The outputs for all rows, in their order, on the CPU. Targets and weights in the data are passed over where the module says
+  // how many inputs it takes. On several workers all get all outputs; the data is divided by DATA whatever its policy.
+  at::Tensor predict(const ModelData& data);
+  at::Tensor predict(const at::Tensor& x, std::int64_t batch_size = 32);
+  // Of a module with several outputs.
+  Tensors predict_all(const ModelData& data);
+
+  // One step on one global batch, which all workers give whole, and the logs of that batch.
+  Logs train_on_batch(const data::Element& batch);
+  Logs test_on_batch(const data::Element& batch);
+
+  // Parameters and buffers by LibTorch's names, copied; and those for all replicas. set_weights throws kInvalidArgument, and
+  // changes nothing, when names are missing, unexpected or of another shape.
+  CheckpointPart weights() const;
+  void set_weights(const CheckpointPart& weights);
+
+  // The same in a safetensors file: see save_weights and load_weights_into.
+  void save_weights(const std::string& path) const;
+  void load_weights(const std::string& path);
+
+  // The loss of the last training step: this worker's share of it.
+  double last_loss() const;
+  // Updates of the weights so far.
+  std::int64_t iterations() const;
+
+  Optimizer& optimizer();
+  Strategy& strategy() const;
+  const std::shared_ptr<ModuleReplicas>& module() const;
+  bool is_compiled() const noexcept;
+
+  // The parts of the module with the number of their parameters, as a table.
+  std::string summary() const;
+
+  struct State;
+  State& state() const { return *state_; }
+
+ private:
+  Model(std::shared_ptr<ModuleReplicas> module, internal::Forward forward);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,424 @@
+#include "lockstep/train/model/step_runner.h"
+
+#include <torch/torch.h>
+
+#include <cstring>
+
+#include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
+#include "lockstep/collective/tree_sum.h"
+#include "lockstep/collective/worker_group.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/strategy/default_strategy.h"
+#include "lockstep/strategy/strategy.h"
+#include "lockstep/train/loss.h"
+#include "lockstep/train/model/autocast.h"
+#include "lockstep/train/model/train_step.h"
+#include "lockstep/train/sync_batch_norm.h"
+
+namespace lockstep::internal {
+namespace {
+
+void default_train_step(TrainStep& step) {
+  const auto outputs = step.forward();
+  step.minimize(step.loss(outputs));
+  step.update_metrics(outputs);
+}
+
+// Every parameter's gradient, of the replica's own copy.
+template <typename F>
+void for_each_gradient(const ModuleReplicas& model, F&& use) {
+  for (const auto& [name, parameter] : model.named_parameters(model.index_here()))
+    if (parameter.grad().defined()) use(parameter);
+}
+
+// Batches are counted here, where the end of an epoch is known.
+OptimizerSpec without_accumulation(const OptimizerSpec& spec) {
+  auto rules = spec.rules();
+  rules.gradient_accumulation_steps.reset();
+  return spec.with_rules(rules);
+}
+
+// 0, as a function of the outputs.
+at::Tensor nothing_of(const Tensors& outputs) {
+  at::Tensor sum;
+  for (const auto& output : outputs) sum = sum.defined() ? sum + output.sum() * 0 : output.sum() * 0;
+  return sum;
+}
+
+void scale_gradients(const ModuleReplicas& model, double factor) {
+  const c10::NoGradGuard no_grad;
+  // New tensors: LibTorch may have left two gradients in one memory, which would be scaled twice.
+  for_each_gradient(model, [&](at::Tensor parameter) { parameter.mutable_grad() = parameter.grad() * factor; });
+}
+
+bool are_gradients_finite(const ModuleReplicas& model) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor sum;
+  for_each_gradient(model, [&](const at::Tensor& parameter) {
+    const auto gradient = parameter.grad();
+    const auto one = (gradient.layout() == at::kSparse ? gradient.coalesce().values() : gradient).sum();
+    sum = sum.defined() ? sum + one.to(sum.scalar_type()) : one.to(at::kFloat);
+  });
+  return !sum.defined() || std::isfinite(sum.item<double>());
+}
+
+// The sample weights of an output; undefined: none.
+at::Tensor weight_of(const ReplicaBatch& batch, std::size_t output) {
+  if (batch.weights.empty()) return {};
+  return batch.weights[batch.weights.size() > 1 ? output : 0];
+}
+
+std::vector<double> added(std::vector<double> a, const std::vector<double>& b) {
+  std::ranges::transform(a, b, a.begin(), std::plus<>());
+  return a;
+}
+
+// 1 / this: the share of a row's loss in the mean that the reduction asks for.
+std::int64_t denominator(const Loss& loss, const at::Tensor& losses, const ReplicaBatch& batch) {
+  if (loss.reduction() == Reduction::kSum) return 1;
+  return batch.global_rows * (losses.numel() / batch.rows);
+}
+
+}  // namespace
+
+StepRunner::StepRunner(std::shared_ptr<ModuleReplicas> model, Forward forward, CompileOptions options)
+    : model_(std::move(model)),
+      forward_(std::move(forward)),
+      losses_(options.loss.list()),
+      loss_weights_(options.loss_weights),
+      steps_per_update_(std::max(options.steps_per_update, options.optimizer.rules().gradient_accumulation_steps.value_or(1))),
+      precision_(options.precision),
+      train_step_(options.train_step ? options.train_step : default_train_step),
+      sums_(model_->size()),
+      loss_scale_(options.precision == Precision::kFloat16),
+      optimizer_(model_, without_accumulation(options.optimizer)) {
+  loss_weights_.resize(losses_.size(), 1.0);
+  take_metrics(options);
+  reset();
+}
+
+void StepRunner::take_metrics(CompileOptions& options) {
+  const auto add = [&](std::vector<Metric>& metrics, std::size_t output, bool is_weighted) {
+    for (auto& metric : metrics) {
+      auto name = (losses_.size() > 1 ? str("output_", output, "_") : std::string()) + metric.name();
+      const auto is_taken = [&](const std::string& one) {
+        return one == "loss" || std::ranges::any_of(metrics_, [&](const auto& other) { return other.name == one; });
+      };
+      if (is_weighted && is_taken(name)) name = "weighted_" + name;
+      for (int n = 1; is_taken(name); ++n) name = str(metric.name(), "_", n);
+      metrics_.push_back({std::move(metric), name, output, is_weighted});
+    }
+  };
+  add(options.metrics, 0, false);
+  for (std::size_t output = 0; output < options.output_metrics.size(); ++output)
+    add(options.output_metrics[output], output, false);
+  add(options.weighted_metrics, 0, true);
+}
+
+Strategy& StepRunner::strategy() const {
+  return model_->replicas() == nullptr ? default_strategy() : *model_->replicas()->strategy();
+}
+
+std::string StepRunner::loss_name(std::size_t output) const { return str("output_", output, "_loss"); }
+
+ReplicaBatch StepRunner::batch_of(const data::Element& element, std::int64_t global_rows, bool has_targets) const {
+  const auto inputs = forward_.inputs > 0 ? forward_.inputs : element.size() - (has_targets ? losses_.size() : 0);
+  const auto targets = has_targets ? losses_.size() : 0;
+  if (element.size() < inputs + targets)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("an element of the data has ", element.size(), " components; the model takes ", inputs,
+                              " inputs and ", targets, " targets (one for each loss), in this order: ", element));
+  const auto weights = has_targets ? element.size() - inputs - targets : 0;
+  if (weights > 1 && weights != losses_.size())
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("an element of the data has ", weights, " components after its ", inputs, " inputs and ", targets,
+                              " targets; sample weights are one for all outputs, or one for each: ", element));
+  ReplicaBatch batch{{}, {}, {}, 0, global_rows};
+  for (std::size_t i = 0; i < inputs; ++i) batch.inputs.push_back(element[i]);
+  for (std::size_t i = 0; i < targets; ++i) batch.targets.push_back(element[inputs + i]);
+  for (std::size_t i = 0; i < weights; ++i) batch.weights.push_back(element[inputs + targets + i]);
+  if (batch.inputs.empty() || batch.inputs[0].dim() == 0)
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("the data is not batched: ", element, "; use dataset.batch(size)"));
+  batch.rows = batch.inputs[0].size(0);
+  return batch;
+}
+
+at::Tensor StepRunner::class_weights(const at::Tensor& target) const {
+  const bool is_one_hot = target.is_floating_point() && target.dim() > 1 && target.size(-1) > 1;
+  const auto labels = (is_one_hot ? target.argmax(-1) : target).to(at::kLong).reshape({target.size(0), -1});
+  if (labels.size(1) != 1)
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("class_weight: a target has shape ", target.sizes(),
+                                                           "; there must be one class for each example"));
+  auto weights = at::ones({target.size(0)}, target.options().dtype(at::kFloat));
+  for (const auto& [label, weight] : class_weight_) weights.masked_fill_(labels.select(1, 0) == label, weight);
+  return weights;
+}
+
+void StepRunner::set_mode(bool is_training) {
+  model_->train(is_training);
+  is_meeting_ = is_training && has_sync_batch_norm(*model_);
+}
+
+void StepRunner::train(const Batch& batch, std::int64_t global_rows) {
+  is_updating_ = ++pending_ == steps_per_update_;
+  strategy().run([&](ReplicaContext&, const data::Element& element) { train_replica(element, global_rows); }, batch);
+  if (is_updating_) pending_ = 0;
+}
+
+void StepRunner::train_replica(const data::Element& element, std::int64_t global_rows) {
+  auto batch = batch_of(element, global_rows, true);
+  // A replica without rows takes part where the others wait for it, in their batch norms, and nowhere else.
+  if (batch.rows == 0) join_losses();
+  if (batch.rows == 0) return minimize(is_meeting_ ? nothing_of(call_forward(batch.inputs)) : at::Tensor());
+  if (!class_weight_.empty()) {
+    const auto weights = class_weights(batch.targets.at(0));
+    if (batch.weights.empty()) batch.weights.push_back(weights);
+    else batch.weights[0] = batch.weights[0] * weights.reshape_as(batch.weights[0]);
+  }
+  TrainStep step(*this, batch);
+  train_step_(step);
+}
+
+void StepRunner::join_losses() const {
+  for (std::size_t k = 0; k < losses_.size(); ++k)
+    if (losses_[k].is_divided_by_data()) share_by_data(k, nullptr, {});
+}
+
+void StepRunner::test(const Batch& batch, std::int64_t global_rows) {
+  strategy().run([&](ReplicaContext&, const data::Element& element) { test_replica(element, global_rows); }, batch);
+}
+
+void StepRunner::test_replica(const data::Element& element, std::int64_t global_rows) {
+  const auto batch = batch_of(element, global_rows, true);
+  if (batch.rows == 0) return join_losses();
+  const c10::NoGradGuard no_grad;
+  const auto outputs = call_forward(batch.inputs);
+  loss(batch, outputs);
+  update_metrics(batch, outputs);
+}
+
+Tensors StepRunner::call_forward(const Tensors& inputs) {
+  const AutocastScope autocast(precision_, inputs[0].device().type());
+  const trace::Span span("forward", trace::Category::kCompute);
+  auto outputs = forward_.call(inputs);
+  if (precision_ != Precision::kFloat32)
+    for (auto& output : outputs)
+      if (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf) output = output.to(at::kFloat);
+  return outputs;
+}
+
+at::Tensor StepRunner::share_by_rows(std::size_t k, const ReplicaBatch& batch, const Tensors& outputs) const {
+  const auto losses = losses_[k].per_example(batch.targets[k], outputs[k]);
+  if (losses.dim() == 0 || losses.size(0) != batch.rows)
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("the loss '", losses_[k].name(), "' gave shape ", losses.sizes(), " for ", batch.rows,
+                              " examples; it must give one value for each example, without a reduction"));
+  const auto parts = denominator(losses_[k], losses, batch);
+  return batch.weights.empty() ? compute_average_loss(losses, parts) : compute_average_loss(losses, weight_of(batch, k), parts);
+}
+
+// What the loss is divided by is known only when all replicas have looked at their examples; one without any gives null.
+at::Tensor StepRunner::share_by_data(std::size_t k, const ReplicaBatch* batch, const Tensors& outputs) const {
+  losses::Loss::Total total;
+  if (batch != nullptr) total = losses_[k].total(batch->targets[k], outputs[k], weight_of(*batch, k));
+  const auto mine = batch != nullptr ? total.divisor.item<double>() : 0.0;
+  const auto divisor = replica_context().all_reduce("sum", mine);
+  if (batch == nullptr) return {};
+  return divisor > 0 ? total.sum / divisor : total.sum * 0;
+}
+
+at::Tensor StepRunner::loss(const ReplicaBatch& batch, const Tensors& outputs) {
+  if (outputs.size() < losses_.size())
+    throw Error(ErrorCode::kInvalidArgument, str("the model gave ", outputs.size(), " outputs, and compile() got ",
+                                                 losses_.size(), " losses; give one for each output"));
+  at::Tensor total;
+  for (std::size_t k = 0; k < losses_.size(); ++k) {
+    auto share = losses_[k].is_divided_by_data() ? share_by_data(k, &batch, outputs) : share_by_rows(k, batch, outputs);
+    if (losses_.size() > 1) count(batch, k + 1, share);
+    if (loss_weights_[k] != 1.0) share = share * loss_weights_[k];
+    total = total.defined() ? total + share.to(total.scalar_type()) : share;
+  }
+  require(total.defined(), "the model was compiled without a loss; give compile() one, or a train_step that needs none");
+  count(batch, 0, total);
+  return total;
+}
+
+void StepRunner::count(const ReplicaBatch& batch, std::size_t which, const at::Tensor& share) {
+  const c10::NoGradGuard no_grad;
+  auto& sums = sums_[here()];
+  if (which == 0) {
+    sums.rows += static_cast<double>(batch.rows);
+    sums.last = share.detach();
+  }
+  const auto rows = static_cast<double>(batch.global_rows);
+  if (share.is_cpu()) {
+    sums.losses[which] += share.item<double>() * rows;
+    return;
+  }
+  auto& sum = sums.on_device[which];
+  const auto one = share.detach().to(at::kDouble) * rows;
+  sum = sum.defined() ? sum + one : one;
+}
+
+// An undefined loss: a part without rows.
+void StepRunner::minimize(const at::Tensor& loss) {
+  const auto go_back = [&] {
+    const trace::Span span("backward", trace::Category::kCompute);
+    if (loss.defined()) (loss_scale_.is_on() ? loss * loss_scale_.value() : loss).backward();
+  };
+  if (is_updating_) {
+    go_back();
+    return update();
+  }
+  const auto no_sync = optimizer_.no_sync();
+  go_back();
+}
+
+void StepRunner::update() {
+  const double factor = 1 / (loss_scale_.value() * static_cast<double>(std::max<std::int64_t>(pending_, 1)));
+  bool is_finite = true;
+  if (factor != 1) {
+    optimizer_.synchronize();
+    is_finite = !loss_scale_.is_on() || are_gradients_finite(*model_);
+    if (is_finite) scale_gradients(*model_, factor);
+  }
+  if (is_finite) optimizer_.step();
+  else optimizer_.zero_grad();
+  if (loss_scale_.is_on()) {
+    // All replicas have the same gradients: the last to come says it for all.
+    replica_context().merge_call([this](Strategy&, const PerReplica<bool>& finite) { loss_scale_.note(finite.values()[0]); },
+                                 is_finite);
+  }
+}
+
+void StepRunner::flush() {
+  if (pending_ == 0) return;
+  is_updating_ = true;
+  strategy().run([&] { update(); });
+  pending_ = 0;
+}
+
+void StepRunner::update_metrics(const ReplicaBatch& batch, const Tensors& outputs) {
+  const c10::NoGradGuard no_grad;
+  for (auto& tracked : metrics_) {
+    const auto weight = tracked.is_weighted ? weight_of(batch, tracked.output) : at::Tensor();
+    tracked.metric.update_state(batch.targets[tracked.output], outputs[tracked.output].detach(), weight);
+  }
+}
+
+std::int64_t StepRunner::rows_of(const Batch& batch) {
+  std::int64_t rows = 0;
+  for (const auto& element : batch.values())
+    if (!element.empty() && element[0].dim() > 0) rows += element[0].size(0);
+  return rows;
+}
+
+void StepRunner::set_class_weight(const std::map<std::int64_t, double>& weights) { class_weight_ = weights; }
+
+void StepRunner::reset() {
+  for (auto& sums : sums_) {
+    sums.losses.assign(losses_.size() + 1, 0.0);
+    sums.on_device.assign(losses_.size() + 1, {});
+    sums.rows = 0;
+    sums.last = at::Tensor();
+  }
+  for (auto& tracked : metrics_) tracked.metric.reset_state();
+}
+
+std::vector<std::vector<double>> StepRunner::replica_sums() const {
+  std::vector<std::vector<double>> all;
+  for (const auto& sums : sums_) {
+    auto& one = all.emplace_back(sums.losses);
+    for (std::size_t k = 0; k < one.size(); ++k)
+      if (sums.on_device[k].defined()) one[k] += sums.on_device[k].item<double>();
+    one.push_back(sums.rows);
+  }
+  return all;
+}
+
+std::vector<double> StepRunner::loss_sums() const { return tree_fold(replica_sums(), added); }
+
+void StepRunner::set_loss_sums(const std::vector<double>& sums) {
+  sums_[0].losses.assign(sums.begin(), sums.end() - 1);
+  sums_[0].rows = sums.back();
+}
+
+Logs StepRunner::logs_of(const std::vector<double>& sums, bool is_local) const {
+  Logs logs;
+  if (!losses_.empty() && sums.back() > 0) {
+    logs.set("loss", sums[0] / sums.back());
+    for (std::size_t k = 0; losses_.size() > 1 && k < losses_.size(); ++k) logs.set(loss_name(k), sums[k + 1] / sums.back());
+  }
+  for (const auto& tracked : metrics_) {
+    const auto value = (is_local ? tracked.metric.local_result() : tracked.metric.result()).to(at::kCPU, at::kDouble);
+    if (value.dim() == 0) {
+      logs.set(tracked.name, value.item<double>());
+      continue;
+    }
+    for (std::int64_t i = 0; i < value.numel(); ++i) logs.set(str(tracked.name, "_", i), value.reshape(-1)[i].item<double>());
+  }
+  return logs;
+}
+
+Logs StepRunner::local_logs() const { return logs_of(loss_sums(), true); }
+
+// In the canonical order over all replicas: the bits do not depend on how they are spread over workers.
+std::vector<double> StepRunner::loss_sums_of_all() const {
+  const auto mine = replica_sums();
+  auto* workers = model_->replicas() == nullptr ? nullptr : model_->replicas()->workers();
+  if (workers == nullptr) return tree_fold(mine, added);
+  std::string text;
+  for (const auto& one : mine) text.append(reinterpret_cast<const char*>(one.data()), one.size() * sizeof(double));
+  const auto bytes = mine[0].size() * sizeof(double);
+  std::vector<std::vector<double>> all;
+  for (const auto& theirs : workers->exchange("the losses of an epoch", text)) {
+    if (theirs.size() % bytes != 0) throw Error(ErrorCode::kFailedPrecondition, "workers have models with different losses");
+    for (std::size_t at = 0; at < theirs.size(); at += bytes)
+      std::memcpy(all.emplace_back(mine[0].size()).data(), theirs.data() + at, bytes);
+  }
+  return tree_fold(std::move(all), added);
+}
+
+Logs StepRunner::logs() const { return logs_of(loss_sums_of_all(), false); }
+
+double StepRunner::last_loss() const {
+  double loss = 0;
+  for (const auto& sums : sums_)
+    if (sums.last.defined()) loss += sums.last.item<double>();
+  return loss;
+}
+
+void require_complete(const CompileOptions& options, const ModuleReplicas& model) {
+  const auto losses = options.loss.list().size();
+  if (options.steps_per_update < 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("compile: steps_per_update is ", options.steps_per_update, "; it counts batches, from 1 on"));
+  if (!options.loss_weights.empty() && options.loss_weights.size() != losses)
+    throw Error(ErrorCode::kInvalidArgument, str("compile: there are ", options.loss_weights.size(), " loss_weights and ",
+                                                 losses, " losses; give one weight for each loss, or none"));
+  if (options.output_metrics.size() > losses)
+    throw Error(ErrorCode::kInvalidArgument, str("compile: output_metrics are for ", options.output_metrics.size(),
+                                                 " outputs, and there are ", losses, " losses; give one loss for each output"));
+  const bool has_cpu = model.replicas() == nullptr || model.replicas()->torch_device(0).is_cpu();
+  if (options.precision == Precision::kFloat16 && has_cpu)
+    throw Error(ErrorCode::kUnimplemented,
+                "compile: precision kFloat16 is for GPUs, and the replicas are on CPUs; use kBFloat16, or kFloat32");
+}
+
+}  // namespace lockstep::internal
+
+namespace lockstep {
+
+const Tensors& TrainStep::inputs() const noexcept { return batch_.inputs; }
+const Tensors& TrainStep::targets() const noexcept { return batch_.targets; }
+const Tensors& TrainStep::sample_weights() const noexcept { return batch_.weights; }
+std::int64_t TrainStep::rows() const noexcept { return batch_.rows; }
+std::int64_t TrainStep::global_rows() const noexcept { return batch_.global_rows; }
+Tensors TrainStep::forward() { return runner_.call_forward(batch_.inputs); }
+Tensors TrainStep::forward(const Tensors& inputs) { return runner_.call_forward(inputs); }
+at::Tensor TrainStep::loss(const Tensors& outputs) { return runner_.loss(batch_, outputs); }
+void TrainStep::minimize(const at::Tensor& loss) { runner_.minimize(loss); }
+void TrainStep::update_metrics(const Tensors& outputs) { runner_.update_metrics(batch_, outputs); }
+
+}  // namespace lockstep
