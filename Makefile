@@ -2,6 +2,7 @@
 #
 #   make demo                trains a CNN on Fashion-MNIST with two replicas
 #   make test                builds and runs all tests
+#   make test-python         TensorBoard and a browser read what training wrote (needs PyPI)
 #   make faults              20 rounds of every fault that a job of several workers must survive or report (FAULTS=...)
 #   make build lint asan tsan fuzz bench install
 #   make ... LIBTORCH=PREFIX the same on another LibTorch (a folder with share/cmake/Torch, e.g. site-packages/torch)
@@ -23,7 +24,7 @@ SETUP := scripts/setup.sh wheel
 CONFIGURE := -DCMAKE_PREFIX_PATH=$(LIBTORCH)
 endif
 
-.PHONY: demo test faults build lint asan tsan fuzz bench install setup setup-tests clean
+.PHONY: demo test test-python faults build lint asan tsan fuzz bench install setup setup-tests clean
 .DEFAULT_GOAL := build
 
 setup:
@@ -33,14 +34,20 @@ build: setup
 	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE)
 
 demo: setup
-	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target fashion_mnist
-	@$(BUILD)/bin/fashion_mnist --out $(BUILD)/fashion_mnist.pt
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target fashion_mnist --target lockstep_command
+	@$(BUILD)/bin/fashion_mnist --out $(BUILD)/demo
+	@$(BUILD)/bin/lockstep report $(BUILD)/demo/logs
 
 setup-tests:
 	@scripts/setup.sh tests
 
 test: setup-tests build
 	@python3 scripts/run_tests.py $(BUILD)
+
+# Other people's programs read our files: TensorBoard, PyTorch, safetensors, a browser. Needs PyPI.
+test-python: setup
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target observe --target lockstep_command --target weights_exchange
+	@scripts/test_python.sh $(BUILD)
 
 # FAULTS: more arguments, such as --only=kill --rounds=5.
 faults: setup-tests build

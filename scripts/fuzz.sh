@@ -14,11 +14,13 @@ proto=lockstep/cluster/coordination
     --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" "$proto.proto"
 
 # What the targets read with. No test is among them, and nothing that starts a thread or a process is called.
-sources=(lockstep/base/{environment,error,forks,log}.cc
+sources=(lockstep/base/{environment,error,forks,log,trace}.cc
          lockstep/cluster/{address,cluster_spec,hostlist,host_address,json,roles,socket,tf_config_cluster_resolver,cluster_resolver}.cc
          lockstep/cluster/{clock_offset,members,lifeline_bytes,rpc,coordination_service}.cc
+         lockstep/checkpoint/{manifest,safetensors}.cc
          lockstep/data/io/{compression,crc32c,csv,example,fixed_records,input_file,output_file,text_lines,tf_record}.cc
          lockstep/data/io/{jpeg,mapped_file,npy,npz,pixels,png,whole_file}.cc
+         lockstep/observe/{event_reader,trace_file}.cc
          lockstep/device/no_devices.cc
          tools/lockstep/{arguments,hosts,messages,plan,run_options}.cc
          "$folder/generated/$proto".pb.cc "$folder/generated/$proto".grpc.pb.cc)

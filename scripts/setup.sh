@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and the demo need, when they are missing.
-# Usage: scripts/setup.sh [wheel|fuzz|tests]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed;
-# "fuzz": what the fuzz targets need, without LibTorch; "tests": what only tests use (a Slurm, tools for networks).
+# Usage: scripts/setup.sh [wheel|fuzz|tests|python]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed;
+# "fuzz": what the fuzz targets need, without LibTorch; "tests": what only tests use (a Slurm, tools for networks);
+# "python": what `make test-python` uses (a browser).
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev
@@ -13,6 +14,7 @@ case "${1:-}" in
   fuzz) packages=(clang libclang-rt-14-dev nlohmann-json3-dev libcli11-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
                   protobuf-compiler-grpc make) ;;
   tests) packages=(slurmctld slurmd slurm-client iproute2 nftables) ;;
+  python) packages=(python3-venv chromium fonts-dejavu-core) ;;
   *) packages+=(libtorch-dev) ;;
 esac
 

@@ -125,7 +125,8 @@ def check_headers_stand_alone(headers):
     """Each header compiles by itself (declarations only, so this is quick for those without LibTorch)."""
     folder = os.path.join(ROOT, "build", "lint")
     os.makedirs(folder, exist_ok=True)
-    flags = ["-std=c++20", "-fsyntax-only", "-I" + ROOT]
+    # LibTorch's modules and optimizers stand apart from its tensors.
+    flags = ["-std=c++20", "-fsyntax-only", "-I" + ROOT, "-isystem", "/usr/include/torch/csrc/api/include"]
     for include in filter(None, os.environ.get("LOCKSTEP_TORCH_INCLUDES", "").split(":")):  # LibTorch that is not Debian's
         flags += ["-isystem", include]
     newest = max(os.path.getmtime(os.path.join(ROOT, header)) for header in headers)
