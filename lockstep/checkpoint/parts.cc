@@ -31,18 +31,6 @@ class VariablePart : public Trackable {
 };
 
 template <typename T>
-std::optional<T> number_of(const std::string& text) {
-  return whole_number<T>(text);
-}
-template <>
-std::optional<double> number_of<double>(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-template <typename T>
 class NumberPart : public Trackable {
  public:
   explicit NumberPart(T* number) : number_(number) { require(number != nullptr, "track(): the number's address is null"); }
@@ -52,10 +40,10 @@ class NumberPart : public Trackable {
     const auto end = std::to_chars(text, text + sizeof text, *number_).ptr;
     return {{}, {{"value", std::string(text, end)}}};
   }
-  void restore(const CheckpointPart& part) override { *number_ = *number_of<T>(part.value("value")); }
+  void restore(const CheckpointPart& part) override { *number_ = *whole_number<T>(part.value("value")); }
   std::vector<std::string> problems(const CheckpointPart& part) const override {
     const auto found = part.values.find("value");
-    if (found != part.values.end() && number_of<T>(found->second)) return {};
+    if (found != part.values.end() && whole_number<T>(found->second)) return {};
     return {found == part.values.end() ? "value: missing" : str("value: '", found->second, "' is not such a number")};
   }
 

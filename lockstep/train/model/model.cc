@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <iomanip>
-#include <set>
 #include <sstream>
 
 #include "lockstep/base/str.h"
@@ -20,30 +19,12 @@ namespace lockstep {
 namespace {
 
 // Every parameter and buffer of a module by name, not copied.
-std::vector<std::pair<std::string, at::Tensor>> named_tensors(const torch::nn::Module& module) {
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
+NamedTensors named_tensors(const torch::nn::Module& module) {
+  NamedTensors tensors;
   for (const auto& list : {module.named_parameters(), module.named_buffers()})
     for (const auto& item : list)
       if (item.value().defined()) tensors.emplace_back(item.key(), item.value());
   return tensors;
-}
-
-void require_equal_shapes(const std::string& name, const std::vector<std::pair<std::string, at::Tensor>>& have,
-                          const std::map<std::string, at::Tensor>& given) {
-  std::vector<std::string> wrong;
-  std::set<std::string> known;
-  for (const auto& [key, tensor] : have) {
-    known.insert(key);
-    const auto found = given.find(key);
-    if (found == given.end()) wrong.push_back("'" + key + "' is missing");
-    else if (found->second.sizes() != tensor.sizes())
-      wrong.push_back(lockstep::str("'", key, "' has shape ", found->second.sizes(), ", not ", tensor.sizes()));
-  }
-  for (const auto& [key, tensor] : given)
-    if (!known.contains(key)) wrong.push_back("'" + key + "' is unexpected");
-  if (!wrong.empty())
-    throw Error(ErrorCode::kInvalidArgument,
-                str("set_weights: these are not weights of ", name, ": ", join("; ", wrong), "; nothing was changed"));
 }
 
 }  // namespace
@@ -114,10 +95,11 @@ CheckpointPart Model::weights() const {
 void Model::set_weights(const CheckpointPart& weights) {
   const auto module = state_->module->here();
   const auto tensors = named_tensors(*module);
-  const std::map<std::string, at::Tensor> given(weights.tensors.begin(), weights.tensors.end());
-  require_equal_shapes(state_->module->name(), tensors, given);
+  if (const auto problems = compare_tensors(tensors, weights); !problems.empty())
+    throw Error(ErrorCode::kInvalidArgument, str("set_weights: these are not weights of ", state_->module->name(), ": ",
+                                                 join("; ", problems), "; nothing was changed"));
   const c10::NoGradGuard no_grad;
-  for (auto [name, tensor] : tensors) tensor.copy_(given.at(name));
+  for (auto [name, tensor] : tensors) tensor.copy_(*weights.find(name));
 }
 
 void Model::save_weights(const std::string& path) const { lockstep::save_weights(path, *state_->module); }

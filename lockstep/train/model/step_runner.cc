@@ -122,14 +122,14 @@ Strategy& StepRunner::strategy() const {
 
 std::string StepRunner::loss_name(std::size_t output) const { return str("output_", output, "_loss"); }
 
-ReplicaBatch StepRunner::batch_of(const data::Element& element, std::int64_t global_rows, bool has_targets) const {
-  const auto inputs = forward_.inputs > 0 ? forward_.inputs : element.size() - (has_targets ? losses_.size() : 0);
-  const auto targets = has_targets ? losses_.size() : 0;
+ReplicaBatch StepRunner::batch_of(const data::Element& element, std::int64_t global_rows) const {
+  const auto targets = losses_.size();
+  const auto inputs = forward_.inputs > 0 ? forward_.inputs : element.size() - targets;
   if (element.size() < inputs + targets)
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("an element of the data has ", element.size(), " components; the model takes ", inputs,
                               " inputs and ", targets, " targets (one for each loss), in this order: ", element));
-  const auto weights = has_targets ? element.size() - inputs - targets : 0;
+  const auto weights = element.size() - inputs - targets;
   if (weights > 1 && weights != losses_.size())
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("an element of the data has ", weights, " components after its ", inputs, " inputs and ", targets,
@@ -167,7 +167,7 @@ void StepRunner::train(const Batch& batch, std::int64_t global_rows) {
 }
 
 void StepRunner::train_replica(const data::Element& element, std::int64_t global_rows) {
-  auto batch = batch_of(element, global_rows, true);
+  auto batch = batch_of(element, global_rows);
   // A replica without rows takes part where the others wait for it, in their batch norms, and nowhere else.
   if (batch.rows == 0) join_losses();
   if (batch.rows == 0) return minimize(is_meeting_ ? nothing_of(call_forward(batch.inputs)) : at::Tensor());
@@ -190,7 +190,7 @@ void StepRunner::test(const Batch& batch, std::int64_t global_rows) {
 }
 
 void StepRunner::test_replica(const data::Element& element, std::int64_t global_rows) {
-  const auto batch = batch_of(element, global_rows, true);
+  const auto batch = batch_of(element, global_rows);
   if (batch.rows == 0) return join_losses();
   const c10::NoGradGuard no_grad;
   const auto outputs = call_forward(batch.inputs);

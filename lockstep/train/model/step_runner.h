@@ -83,7 +83,7 @@ class StepRunner {
   };
 
   void take_metrics(CompileOptions& options);
-  ReplicaBatch batch_of(const data::Element& element, std::int64_t global_rows, bool has_targets) const;
+  ReplicaBatch batch_of(const data::Element& element, std::int64_t global_rows) const;
   at::Tensor class_weights(const at::Tensor& target) const;
   void train_replica(const data::Element& element, std::int64_t global_rows);
   void test_replica(const data::Element& element, std::int64_t global_rows);
