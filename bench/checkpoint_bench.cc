@@ -46,9 +46,7 @@ struct Tensors : ls::Trackable {
     }
   }
   ls::CheckpointPart save() override { return {all, {}}; }
-  void restore(const ls::CheckpointPart& part) override {
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].second.copy_(*part.find(all[i].first));
-  }
+  void restore(const ls::CheckpointPart& part) override { copy_tensors(all, part); }
   std::vector<std::string> problems(const ls::CheckpointPart& part) const override { return compare_tensors(all, part); }
   bool is_weights() const override { return true; }
 
@@ -151,6 +149,8 @@ class Bench {
       checkpoint.track("model", tensors_);
       manager_ = std::make_unique<ls::CheckpointManager>(checkpoint, folder_ + "/async",
                                                          ls::CheckpointManagerOptions{.max_to_keep = 1});
+      manager_->prepare();
+      manager_->wait();
       samples_["async_first_stop_ms"].push_back(1e3 * seconds_of([&] { manager_->save(0); }));
       manager_->wait();
     }

@@ -9,12 +9,6 @@ namespace {
 namespace ls = lockstep;
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::string> device_names(int replicas) {
-  std::vector<std::string> names;
-  for (int i = 0; i < replicas; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
-
 // One PerReplica of inputs and one of targets for each of the 16 steps of a pass.
 struct Inputs {
   Inputs(const Workload& workload, const ls::ReplicaSet& replicas) {
@@ -133,6 +127,12 @@ class LockstepTrainer final : public Trainer {
 };
 
 }  // namespace
+
+std::vector<std::string> device_names(int replicas) {
+  std::vector<std::string> names;
+  for (int i = 0; i < replicas; ++i) names.push_back("CPU:" + std::to_string(i));
+  return names;
+}
 
 std::unique_ptr<Trainer> make_lockstep_trainer(const TrainOptions& options, bool has_overlap) {
   return std::make_unique<LockstepTrainer>(options, has_overlap,

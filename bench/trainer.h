@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bench/models.h"
 
@@ -71,6 +72,12 @@ std::unique_ptr<Trainer> make_lockstep_trainer(const TrainOptions& options, bool
 
 // One worker of a MultiWorkerMirroredStrategy with one replica, as TF_CONFIG says.
 std::unique_ptr<Trainer> make_worker_trainer(const TrainOptions& options, bool has_overlap);
+
+// Model::fit of W1, W2 or W3 on a dataset in memory: nothing but the loss, or with accuracy, a progress bar, TensorBoard's
+// scalars of every step and a trace of all steps.
+std::unique_ptr<Trainer> make_fit_trainer(const TrainOptions& options, bool has_everything);
+
+std::vector<std::string> device_names(int replicas);
 
 void to_channels_last(torch::nn::Module& module);
 

@@ -133,6 +133,14 @@ internal::SavePlan Checkpoint::State::plan(internal::Parts parts, const Checkpoi
   return plan;
 }
 
+std::size_t Checkpoint::State::live_bytes(const internal::Parts& parts) {
+  std::size_t bytes = 0;
+  for (const auto& [name, part] : parts)
+    for (const auto& [key, tensor] : part.tensors)
+      if (tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous()) bytes += tensor.nbytes();
+  return bytes;
+}
+
 RestoredCheckpoint Checkpoint::State::restore(const OpenedCheckpoint& opened, const RestoreOptions& options) const {
   require_outside_run("restoring a checkpoint");
   std::vector<std::pair<const Tracked*, CheckpointPart>> parts;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <exception>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -20,8 +21,9 @@ namespace lockstep {
 // Note [saving in the background]
 // 1. save() waits for the thread of the save before, and throws what that failed with.
 // 2. All workers collect their parts; the first one copies what is live into `staging`, which the thread of 1 no longer reads.
-// 3. A thread writes the copy. It touches `plan`, `directory` and `failure`, which the caller's leaves alone until it has
-// joined it.
+// 3. A thread writes the copy. It touches `plan`, `directory`, `staging` and `failure`, which the caller's leaves alone until
+// it
+//    has joined it.
 struct CheckpointManager::State {
   State(Checkpoint checkpoint_, std::string path, const CheckpointManagerOptions& options)
       : checkpoint(std::move(checkpoint_)),
@@ -43,11 +45,10 @@ struct CheckpointManager::State {
     plan.texts.clear();
   }
 
-  void start_writing() {
-    staging.copy(plan.live);
-    writer = start_thread("lockstep:save", [this](const std::stop_token&) {
+  void start(const std::function<void()>& work) {
+    writer = start_thread("lockstep:save", [this, work](const std::stop_token&) {
       try {
-        write();
+        work();
       } catch (...) {
         failure = std::current_exception();
       }
@@ -85,6 +86,15 @@ void CheckpointManager::wait() {
   });
 }
 
+void CheckpointManager::prepare() {
+  auto& s = *state_;
+  if (!s.is_async) return;
+  wait();
+  const auto parts = s.checkpoint.state_->collect("CheckpointManager::prepare");
+  const auto bytes = Checkpoint::State::live_bytes(parts);
+  if (s.is_first()) s.start([&s, bytes] { s.staging.prepare(bytes); });
+}
+
 std::string CheckpointManager::save(const CheckpointInfo& info) {
   auto& s = *state_;
   wait();
@@ -94,8 +104,12 @@ std::string CheckpointManager::save(const CheckpointInfo& info) {
     s.directory.prepare();
     s.plan = s.checkpoint.state_->plan(std::move(parts), info);
     const auto mine = s.plan.image.manifest.number = s.directory.next_number();
-    if (s.is_async) s.start_writing();
-    else s.write();
+    if (!s.is_async) {
+      s.write();
+    } else {
+      s.staging.copy(s.plan.live);
+      s.start([&s] { s.write(); });
+    }
     return str(mine);
   });
   return s.directory.path_of(*whole_number(number));

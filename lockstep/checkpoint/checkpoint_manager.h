@@ -45,6 +45,10 @@ class CheckpointManager {
   std::string save(const CheckpointInfo& info);
   std::string save(std::int64_t step) { return save(CheckpointInfo{.step = step}); }
 
+  // With `async`: makes the memory for the copies in the background, so that the first save() stops its caller no longer than
+  // the later ones. To be called when all that is tracked has its size: optimizers have theirs after a step.
+  void prepare();
+
   // Returns when nothing is being written, and throws what the last save failed with.
   void wait();
 

@@ -43,6 +43,8 @@ struct Checkpoint::State {
   internal::Parts collect(const char* what) const;
   // On the first worker.
   internal::SavePlan plan(internal::Parts parts, const CheckpointInfo& info) const;
+  // Bytes of the tensors that plan() would leave where they are.
+  static std::size_t live_bytes(const internal::Parts& parts);
   // Checks on all workers that everything fits, then restores it.
   RestoredCheckpoint restore(const OpenedCheckpoint& opened, const RestoreOptions& options) const;
 
@@ -56,6 +58,8 @@ std::shared_ptr<Trackable> variable_part(const Variable& variable);
 // `state` owns the part, and may learn its strategy later.
 std::shared_ptr<Trackable> iterator_part(const Checkpoint::State& state, DistributedIterator& iterator);
 std::shared_ptr<Trackable> iterator_part(const Checkpoint::State& state, data::Iterator& iterator);
+// What keeps iterator_part from restoring.
+std::vector<std::string> position_problems(const Checkpoint::State& state, const CheckpointPart& part);
 // Of all replicas of the checkpoint's strategy, and of this process.
 std::shared_ptr<Trackable> generators_part(const Checkpoint::State& state);
 std::shared_ptr<Trackable> number_part(std::int64_t* number);

@@ -53,11 +53,8 @@ std::vector<std::string> misfits(const torch::nn::Module& module, const Checkpoi
 
 // What fits.
 void copy_into(torch::nn::Module& module, const CheckpointPart& part) {
-  const torch::NoGradGuard no_grad;
-  auto names = names_of(module);
-  for (const auto& [name, tensor] : part.tensors)
-    if (const auto found = names.find(name); found != names.end() && found->second.sizes() == tensor.sizes())
-      found->second.copy_(tensor);
+  const auto names = names_of(module);
+  copy_tensors({names.begin(), names.end()}, part);
 }
 
 class ModulePart : public Trackable {

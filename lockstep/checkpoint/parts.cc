@@ -58,6 +58,15 @@ std::vector<std::string> gather(WorkerGroup* workers, const char* what, std::str
 }
 int rank_in(const WorkerGroup* workers) { return workers == nullptr ? 0 : workers->layout().rank; }
 
+// This worker's position; null: there is none.
+const std::string* find_position(const Checkpoint::State& state, const CheckpointPart& part) {
+  const auto workers = state.workers() == nullptr ? 1 : state.workers()->layout().size();
+  auto found = part.values.find("position");
+  if (found == part.values.end() && part.values.size() == static_cast<std::size_t>(workers))
+    found = part.values.find(str("position-", rank_in(state.workers())));
+  return found == part.values.end() ? nullptr : &found->second;
+}
+
 // A position that is the same on all workers is kept once, and serves any number of them.
 template <typename Iterator>
 class IteratorPart : public Trackable {
@@ -71,23 +80,14 @@ class IteratorPart : public Trackable {
     for (std::size_t worker = 0; worker < all.size(); ++worker) part.values[str("position-", worker)] = all[worker];
     return part;
   }
-  void restore(const CheckpointPart& part) override { iterator_.restore(*find(part)); }
-  std::vector<std::string> problems(const CheckpointPart& part) const override {
-    if (find(part) != nullptr) return {};
-    if (part.values.empty()) return {"position: missing"};
-    return {str("position: is of ", part.values.size(), " workers that read data of their own, of which this one, worker ",
-                rank_in(state_.workers()), ", is none; only data divided by the policy DATA can go on with other workers")};
+  void restore(const CheckpointPart& part) override {
+    const auto* const position = find_position(state_, part);
+    if (position == nullptr) throw Error(ErrorCode::kInvalidArgument, problems(part)[0]);
+    iterator_.restore(*position);
   }
+  std::vector<std::string> problems(const CheckpointPart& part) const override { return position_problems(state_, part); }
 
  private:
-  const std::string* find(const CheckpointPart& part) const {
-    const auto workers = state_.workers() == nullptr ? 1 : state_.workers()->layout().size();
-    auto found = part.values.find("position");
-    if (found == part.values.end() && part.values.size() == static_cast<std::size_t>(workers))
-      found = part.values.find(str("position-", rank_in(state_.workers())));
-    return found == part.values.end() ? nullptr : &found->second;
-  }
-
   const Checkpoint::State& state_;
   Iterator& iterator_;
 };
@@ -178,6 +178,13 @@ class GeneratorsPart : public Trackable {
 };
 
 }  // namespace
+
+std::vector<std::string> position_problems(const Checkpoint::State& state, const CheckpointPart& part) {
+  if (find_position(state, part) != nullptr) return {};
+  if (part.values.empty()) return {"position: missing"};
+  return {str("position: is of ", part.values.size(), " workers that read data of their own, of which this one, worker ",
+              rank_in(state.workers()), ", is none; only data divided by the policy DATA can go on with other workers")};
+}
 
 std::shared_ptr<Trackable> variable_part(const Variable& variable) { return std::make_shared<VariablePart>(variable); }
 std::shared_ptr<Trackable> iterator_part(const Checkpoint::State& state, DistributedIterator& iterator) {

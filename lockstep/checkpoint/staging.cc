@@ -2,38 +2,17 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <thread>
 
 #include "lockstep/base/errno_text.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/base/thread.h"
+#include "lockstep/checkpoint/copy_bytes.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kChunk = std::size_t{4} << 20;
-
-struct Copy {
-  std::byte* to = nullptr;
-  std::span<const std::byte> from;
-};
-
-void copy_all(const std::vector<Copy>& copies, int threads) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&](const std::stop_token&) {
-    for (std::size_t i = next++; i < copies.size(); i = next++)
-      std::memcpy(copies[i].to, copies[i].from.data(), copies[i].from.size());
-  };
-  std::vector<std::jthread> others;
-  for (int thread = 1; thread < threads; ++thread) others.push_back(start_thread("lockstep:copy", work));
-  work({});
-}
 
 }  // namespace
 
@@ -61,15 +40,20 @@ void StagingMemory::copy(std::span<std::span<const std::byte>* const> pieces) {
   std::size_t total = 0;
   for (const auto* piece : pieces) total += rounded(piece->size());
   reserve(total);
-  std::vector<Copy> copies;
+  std::vector<ByteCopy> copies;
   auto* to = memory_;
   for (auto* piece : pieces) {
-    for (std::size_t at = 0; at < piece->size(); at += kChunk)
-      copies.push_back({to + at, piece->subspan(at, std::min(kChunk, piece->size() - at))});
+    copies.push_back({to, *piece});
     *piece = {to, piece->size()};
     to += rounded(piece->size());
   }
-  copy_all(copies, total > 2 * kChunk ? std::min(2, available_cores()) : 1);
+  copy_bytes(copies);
+}
+
+void StagingMemory::prepare(std::size_t bytes) {
+  reserve(bytes + bytes / 64);  // and what rounding adds
+  constexpr std::size_t kPage = 4096;
+  for (std::size_t at = 0; at < bytes_; at += kPage) memory_[at] = std::byte{0};
 }
 
 }  // namespace lockstep

@@ -14,6 +14,9 @@ class StagingMemory {
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
 
+  // So much will be copied soon: the pages are paid for now. Throws as copy().
+  void prepare(std::size_t bytes);
+
   // Copies all pieces, on two threads where they are large, and makes the spans say where they are now. What was here before is
   // gone. Throws kUnavailable when there is no memory.
   void copy(std::span<std::span<const std::byte>* const> pieces);

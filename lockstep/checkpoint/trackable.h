@@ -46,4 +46,8 @@ class Trackable {
 // that is not expected. For Trackable::problems.
 std::vector<std::string> compare_tensors(const NamedTensors& expected, const CheckpointPart& part);
 
+// Copies each tensor of `part` into the one of `into` that has its name and shape; the others stay as they are. For
+// Trackable::restore: on CPUs it is as fast as the memory, which Tensor::copy_ is not.
+void copy_tensors(const NamedTensors& into, const CheckpointPart& part);
+
 }  // namespace lockstep

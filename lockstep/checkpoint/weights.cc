@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/copy_bytes.h"
 
 namespace lockstep {
 namespace {
@@ -64,6 +65,27 @@ std::vector<std::string> compare_tensors(const NamedTensors& expected, const Che
   for (const auto& [name, tensor] : part.tensors)
     if (found.contains(name)) problems.push_back(lockstep::str(name, ": unexpected"));
   return problems;
+}
+
+void copy_tensors(const NamedTensors& into, const CheckpointPart& part) {
+  const c10::NoGradGuard no_grad;
+  std::map<std::string, const at::Tensor*> found;
+  for (const auto& [name, tensor] : part.tensors) found[name] = &tensor;
+  std::vector<ByteCopy> copies;
+  for (const auto& [name, tensor] : into) {
+    const auto theirs = found.find(name);
+    if (theirs == found.end() || theirs->second->sizes() != tensor.sizes()) continue;
+    const auto& from = *theirs->second;
+    const bool is_plain = tensor.is_cpu() && from.is_cpu() && tensor.is_contiguous() && from.is_contiguous() &&
+                          tensor.scalar_type() == from.scalar_type() && !tensor.is_inference();
+    if (!is_plain) {
+      at::Tensor(tensor).copy_(from);
+      continue;
+    }
+    tensor.unsafeGetTensorImpl()->bump_version();  // as copy_ does, for graphs that hold the old values
+    copies.push_back({static_cast<std::byte*>(tensor.data_ptr()), internal::bytes_of(from)});
+  }
+  copy_bytes(copies);
 }
 
 SafetensorsEntry internal::entry_for(const std::string& name, const at::Tensor& tensor) {

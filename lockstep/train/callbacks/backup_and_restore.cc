@@ -22,6 +22,7 @@ void BackupAndRestore::on_train_begin(Training& training) {
   manager_ = std::make_shared<CheckpointManager>(training_checkpoint(training), folder_,
                                                  CheckpointManagerOptions{.max_to_keep = 2, .async = options_.async});
   unsaved_ = 0;
+  is_prepared_ = false;
   if (options_.save_before_preemption) notice_ = internal::listen_for_preemption();
   const auto restored = manager_->restore_latest();
   if (restored && training.is_chief())
@@ -31,6 +32,7 @@ void BackupAndRestore::on_train_begin(Training& training) {
 
 // All workers are here, after the same step.
 void BackupAndRestore::leave(Training& training) {
+  if (training.is_failing()) return;
   manager_->save(training_info(training, {}));
   manager_->wait();  // on all workers, when it is on the disk
   if (training.is_chief())
@@ -45,15 +47,24 @@ void BackupAndRestore::leave(Training& training) {
 }
 
 void BackupAndRestore::on_train_batch_end(Training& training) {
-  if (notice_ != nullptr && training.is_preempted() && training.is_between_updates()) return leave(training);
-  ++unsaved_;
-  if (options_.save_freq == 0 || unsaved_ < options_.save_freq || !training.is_between_updates()) return;
-  unsaved_ = 0;
-  manager_->save(training_info(training, {}));
+  if (!std::exchange(is_prepared_, true)) manager_->prepare();  // now the optimizer has its state too
+  if (!training.is_between_updates()) {
+    ++unsaved_;
+    return;
+  }
+  if (notice_ != nullptr && training.is_preempted()) return leave(training);
+  if (++unsaved_ >= options_.save_freq && options_.save_freq > 0) save(training, {});
 }
 
+// Epochs with fewer steps than an update has are between updates only here.
 void BackupAndRestore::on_epoch_end(Training& training, Logs& logs) {
-  if (options_.save_freq == 0) manager_->save(training_info(training, logs));
+  if (notice_ != nullptr && training.is_preempted()) return leave(training);
+  if (options_.save_freq == 0 || unsaved_ >= options_.save_freq) save(training, logs);
+}
+
+void BackupAndRestore::save(Training& training, const Logs& logs) {
+  unsaved_ = 0;
+  if (!training.is_failing()) manager_->save(training_info(training, logs));
 }
 
 void BackupAndRestore::on_train_end(Training&) {

@@ -43,6 +43,7 @@ class BackupAndRestore : public Callback {
   void on_train_end(Training& training) override;
 
  private:
+  void save(Training& training, const Logs& logs);
   void leave(Training& training);
 
   // Const after construction.
@@ -53,6 +54,7 @@ class BackupAndRestore : public Callback {
   std::shared_ptr<CheckpointManager> manager_;
   std::shared_ptr<void> notice_;  // listens for SIGTERM
   std::int64_t unsaved_ = 0;      // steps
+  bool is_prepared_ = false;
 };
 
 }  // namespace lockstep

@@ -42,6 +42,7 @@ void ModelCheckpoint::on_epoch_end(Training& training, Logs& logs) {
 }
 
 void ModelCheckpoint::write(Training& training, const Logs& logs) {
+  if (training.is_failing()) return;
   if (options_.save_best_only) {
     const auto value = monitor_.read(logs, "ModelCheckpoint");
     if (!value || !monitor_.is_better(*value, best_)) return;

@@ -26,7 +26,6 @@ struct TrainingProgress {
   bool is_between_updates = true;  // no step has left gradients for a later update
   bool is_preempted = false;       // a worker has been told to go: this step is the last
   bool is_chief = true;            // the worker that writes files and shows progress
-  bool is_alone = true;            // no other workers
 };
 
 // A fit() that is under way, as callbacks see it. All workers make the same calls in the same order.
@@ -40,6 +39,7 @@ class Training {
     std::function<void(double)> set_learning_rate = nullptr;
     std::function<std::shared_ptr<Trackable>()> trackable = nullptr;
     const StepStats* step_stats = nullptr;
+    std::function<bool()> is_failing = nullptr;
   };
 
   Training(Model* model, TrainingProgress& progress, Reach reach)
@@ -85,6 +85,8 @@ class Training {
     stop();
   }
   const std::optional<Error>& failure() const noexcept { return failure_; }
+  // Whether it is so on any worker; all must ask at the same step. Who saves does: what a failed step has left is not kept.
+  bool is_failing() const { return reach_.is_failing ? reach_.is_failing() : failure_.has_value(); }
 
  private:
   // Const after construction.

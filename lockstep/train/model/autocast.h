@@ -17,6 +17,8 @@ class AutocastScope {
  private:
   bool is_on_;
   c10::DeviceType device_;
+  bool was_enabled_ = false;
+  c10::ScalarType dtype_before_ = c10::ScalarType::Undefined;
 };
 
 }  // namespace lockstep::internal

@@ -22,15 +22,26 @@ void append_outputs(Strategy& strategy, const PerReplica<Tensors>& outputs, std:
   }
 }
 
+// In the place of no rows, of which not every module can say what comes out.
+at::Tensor one_row_like(const at::Tensor& empty) {
+  auto sizes = empty.sizes().vec();
+  if (!sizes.empty()) sizes[0] = 1;
+  return at::zeros(sizes, empty.options());
+}
+
 Tensors predict_replica(const Model::State& state, const data::Element& element) {
   const auto count = state.forward.inputs > 0 ? state.forward.inputs : element.size();
   if (element.size() < count)
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("predict: the module takes ", count, " inputs, and an element has fewer: ", element));
+  const bool has_rows = element[0].dim() == 0 || element[0].size(0) > 0;
   Tensors inputs;
-  for (std::size_t i = 0; i < count; ++i) inputs.push_back(element[i]);
+  for (std::size_t i = 0; i < count; ++i) inputs.push_back(has_rows ? element[i] : one_row_like(element[i]));
   const c10::NoGradGuard no_grad;
-  return state.runner != nullptr ? state.runner->call_forward(inputs) : state.forward.call(inputs);
+  auto outputs = state.runner != nullptr ? state.runner->call_forward(inputs) : state.forward.call(inputs);
+  if (!has_rows)
+    for (auto& output : outputs) output = output.narrow(0, 0, 0);
+  return outputs;
 }
 
 }  // namespace
@@ -47,6 +58,7 @@ Logs Model::evaluate(const ModelData& data, const EvaluateOptions& options) {
        [&](double rate) { runner.optimizer().set_learning_rate(rate); }});
   auto shown = options;
   if (options.verbose != Verbose::kSilent) shown.callbacks.add(ProgressBar(options.verbose));
+  const internal::EvaluationScope scope(*this);
   return internal::evaluate(*this, internal::distribute(strategy(), data), shown, training);
 }
 
@@ -71,14 +83,16 @@ Tensors Model::predict_all(const ModelData& data) {
       internal::replicas_of(*this).workers() != nullptr)
     log_warning("predict: the dataset asks to be divided by FILE, which loses the order of the rows; it is divided by DATA");
   const auto distributed = internal::distribute(strategy(), data, AutoShardPolicy::kData);
-  state_->module->train(false);
+  const internal::EvaluationScope scope(*this);
   std::vector<Tensors> all;
   for (auto iterator = distributed.make_iterator(); auto batch = iterator.next();) {
     const auto outputs = strategy().run(
         [&](ReplicaContext&, const data::Element& element) { return predict_replica(*state_, element); }, *batch);
     append_outputs(strategy(), outputs, all);
   }
-  if (all.empty()) throw Error(ErrorCode::kInvalidArgument, "predict: the data has no batch");
+  if (all.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "predict: the data has no batch; is a file empty, or does batch() drop the remainder?");
   Tensors outputs;
   for (const auto& parts : all) outputs.push_back(at::cat(parts, 0));
   return outputs;
@@ -107,7 +121,9 @@ Logs evaluate(Model& model, const DistributedDataset& data, const EvaluateOption
     progress.examples += static_cast<std::int64_t>(rows);
     for (const auto& callback : options.callbacks) callback->on_test_batch_end(training);
   }
-  if (progress.step == 0) throw Error(ErrorCode::kInvalidArgument, "evaluate: the data has no batch");
+  if (progress.step == 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                "evaluate: the data has no batch; is a file empty, or does batch() drop the remainder?");
   progress.steps = progress.step;
   const auto logs = runner.logs();
   for (const auto& callback : options.callbacks) callback->on_test_end(training, logs);

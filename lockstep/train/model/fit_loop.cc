@@ -1,6 +1,6 @@
 #include "lockstep/train/model/fit_loop.h"
 
-#include "lockstep/base/log.h"
+#include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/worker_group.h"
 #include "lockstep/data/node.h"
@@ -55,7 +55,8 @@ FitLoop::FitLoop(Model& model, const FitOptions& options)
                 {[this] { return runner_.local_logs(); }, [this] { return runner_.logs(); },
                  [this] { return runner_.optimizer().learning_rate(); },
                  [this](double rate) { runner_.optimizer().set_learning_rate(rate); },
-                 [this] { return std::make_shared<FitPart>(*this); }, &stats_}) {
+                 [this] { return std::make_shared<FitPart>(*this); }, &stats_,
+                 [this] { return is_any(training_.failure().has_value()); }}) {
   require_usable(options);
 }
 
@@ -77,26 +78,26 @@ void FitLoop::begin(const ModelData& data) {
   progress_.steps = options_.steps_per_epoch.value_or(data_->cardinality());
   progress_.iterations = runner_.iterations();
   progress_.is_chief = replicas_of(model_).first_replica() == 0;
-  progress_.is_alone = workers_ == nullptr;
   runner_.set_class_weight(options_.class_weight);
 }
 
 History FitLoop::run(const ModelData& data) {
   begin(data);
+  const OnExit unweigh([this] { runner_.set_class_weight({}); });
   History history;
   // Whoever brings back an earlier state does it before the others begin.
   for (const bool keepers : {true, false})
     tell([&](Callback& one) {
       if (one.keeps_training() == keepers) one.on_train_begin(training_);
     });
+  agree_on_stop();
   while (progress_.epoch < progress_.epochs && !training_.is_stopping()) {
     train_epoch();
-    if (training_.failure() || is_told_to_stop_) throw_failure();
+    agree_on_stop();
     end_epoch(history);
     if (training_.is_stopping()) break;
     ++progress_.epoch;
   }
-  if (training_.is_stopping()) throw_failure();
   runner_.optimizer().use_averages();
   tell([&](Callback& one) { one.on_train_end(training_); });
   return history;
@@ -112,6 +113,9 @@ void FitLoop::train_epoch() {
   stats_.reset();
   tell([&](Callback& one) { one.on_epoch_begin(training_); });
   runner_.set_mode(true);
+  model_.state().is_in_epoch = true;
+  const OnExit leave([this] { model_.state().is_in_epoch = false; });
+  clock_.end_step();  // what came between the epochs belongs to no step
   while (!options_.steps_per_epoch || progress_.step < *options_.steps_per_epoch)
     if (!step()) break;
   runner_.flush();
@@ -161,7 +165,10 @@ bool FitLoop::step() {
   progress_.examples += rows;
   progress_.iterations = runner_.iterations();
   progress_.is_between_updates = runner_.is_between_updates();
-  tell([&](Callback& one) { one.on_train_batch_end(training_); });
+  tell([&](Callback& one) {
+    if (one.keeps_training()) clock_.enter(StepPhase::kCheckpoint);
+    one.on_train_batch_end(training_);
+  });
   last_times_ = clock_.end_step();
   if (workers_ == nullptr) return !training_.is_stopping();
   // What all do after a step that all know to be the last needs no agreement.
@@ -173,6 +180,7 @@ bool FitLoop::step() {
 void FitLoop::end_epoch(History& history) {
   auto logs = runner_.logs();
   validate(logs);
+  if (is_any(is_preempted())) progress_.is_preempted = true;
   is_between_epochs_ = true;
   tell([&](Callback& one) { one.on_epoch_end(training_, logs); });
   is_between_epochs_ = false;
@@ -189,24 +197,28 @@ void FitLoop::validate(Logs& logs) {
   progress_ = kept;
 }
 
-void FitLoop::agree_on_stop() {
-  if (workers_ == nullptr) return;
-  for (const auto& one : exchange_news(workers_, {.is_stopping = training_.is_stopping() ? 1.0 : 0.0}))
-    if (one.is_stopping != 0) training_.stop();
+// Whether it holds on any worker; all ask.
+bool FitLoop::is_any(bool here) const {
+  return std::ranges::any_of(exchange_news(workers_, {.is_stopping = here ? 1.0 : 0.0}),
+                             [](const StepNews& one) { return one.is_stopping != 0; });
 }
 
-// Where one worker has failed, all throw its error.
-void FitLoop::throw_failure() const {
+// All workers come here after the same step. Where one of them has failed, all throw its error.
+void FitLoop::agree_on_stop() {
+  if (!is_any(training_.is_stopping())) return;
+  training_.stop();
   const auto& mine = training_.failure();
   if (workers_ == nullptr) {
     if (mine) throw *mine;
     return;
   }
   const auto text = mine ? str(static_cast<int>(mine->code()), " ", mine->message()) : std::string();
-  for (const auto& one : workers_->exchange("why training ends", text)) {
-    if (one.empty()) continue;
-    const auto space = one.find(' ');
-    throw Error(static_cast<ErrorCode>(std::stoi(one.substr(0, space))), one.substr(space + 1));
+  const auto all = workers_->exchange("why training ends", text);
+  for (std::size_t worker = 0; worker < all.size(); ++worker) {
+    if (all[worker].empty()) continue;
+    const auto space = all[worker].find(' ');
+    throw Error(static_cast<ErrorCode>(std::stoi(all[worker].substr(0, space))),
+                str("worker ", worker, ": ", all[worker].substr(space + 1)));
   }
 }
 

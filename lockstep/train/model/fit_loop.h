@@ -28,7 +28,7 @@ class FitLoop {
   // See Note [resuming a fit]. All workers call them; restore() before the first epoch.
   CheckpointPart save();
   void restore(const CheckpointPart& part);
-  std::vector<std::string> problems(const CheckpointPart& part) const;
+  std::vector<std::string> problems(const CheckpointPart& part);
 
  private:
   void begin(const ModelData& data);
@@ -38,8 +38,8 @@ class FitLoop {
   std::int64_t meet(const DistributedIterator::Batch& batch);
   void end_epoch(History& history);
   void validate(Logs& logs);
+  bool is_any(bool here) const;
   void agree_on_stop();
-  void throw_failure() const;
   void restore_sums(const CheckpointPart& part);
   const Checkpoint::State& job();
   template <typename F>

@@ -1,5 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <map>
+#include <typeinfo>
+
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/checkpoint_state.h"
 #include "lockstep/replica/replica_set.h"
@@ -10,11 +13,10 @@
 //
 // Note [resuming a fit]
 // 1. A fit() is saved between two steps: in the middle of an epoch, after so many of its steps, or between two epochs, after
-// the
-//    callbacks have heard of the end of the first.
+//    the callbacks have heard of the end of the first.
 // 2. Weights, optimizer and generators are parts of their own (training_checkpoint); here is the rest: how far training is,
-// where
-//    the pass over the data is, what losses and metrics have added up, what callbacks remember.
+//    where the pass over the data is, what losses and metrics have added up, what callbacks remember, whether one of them has
+//    stopped training.
 // 3. The position of a pass that has ended is kept too: the next pass of a shuffled dataset has another order.
 
 namespace lockstep::internal {
@@ -37,7 +39,18 @@ CheckpointPart take_all(const CheckpointPart& from, const std::string& prefix) {
 }
 
 std::string of_metric(std::size_t metric) { return str("metric/", metric, "/"); }
-std::string of_callback(std::size_t callback) { return str("callback/", callback, "/"); }
+
+// By its kind, and which of that kind it is: others may come and go between two runs.
+std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named(const Callbacks& callbacks) {
+  std::vector<std::pair<std::string, std::shared_ptr<Callback>>> all;
+  std::map<std::string, int> counts;
+  for (const auto& callback : callbacks) {
+    const auto& one = *callback;
+    const std::string kind = typeid(one).name();
+    all.emplace_back(str("callback/", kind, "-", counts[kind]++, "/"), callback);
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -55,8 +68,11 @@ CheckpointPart FitLoop::save() {
   put(part, "step", is_between ? 0.0 : static_cast<double>(progress_.step));
   put(part, "examples", is_between ? 0.0 : static_cast<double>(progress_.examples));
   put(part, "iterations", static_cast<double>(progress_.iterations));
-  put(part, "loss_scale", runner_.loss_scale().value());
-  put(part, "good_steps", static_cast<double>(runner_.loss_scale().good_steps()));
+  put(part, "is_stopping", is_any(training_.is_stopping()) ? 1 : 0);
+  if (runner_.loss_scale().is_on()) {
+    put(part, "loss_scale", runner_.loss_scale().value());
+    put(part, "good_steps", static_cast<double>(runner_.loss_scale().good_steps()));
+  }
   if (iterator_) put_all(part, "data/", iterator_part(job(), *iterator_)->save());
   if (!is_between) {
     const auto sums = runner_.loss_sums_of_all();
@@ -66,14 +82,16 @@ CheckpointPart FitLoop::save() {
       for (std::size_t k = 0; k < state.size(); ++k) part.tensors.emplace_back(of_metric(m) + std::to_string(k), state[k]);
     }
   }
-  for (std::size_t i = 0; const auto& callback : callbacks_) put_all(part, of_callback(i++), callback->save());
+  for (const auto& [name, callback] : named(callbacks_)) put_all(part, name, callback->save());
   return part;
 }
 
-std::vector<std::string> FitLoop::problems(const CheckpointPart& part) const {
+std::vector<std::string> FitLoop::problems(const CheckpointPart& part) {
   std::vector<std::string> problems;
-  for (const char* name : {"epoch", "step", "examples", "iterations"})
+  for (const char* name : {"epoch", "step", "examples", "iterations", "is_stopping"})
     if (!part.values.contains(name)) problems.push_back(str(name, ": missing"));
+  if (const auto position = take_all(part, "data/"); !position.values.empty())
+    for (const auto& problem : position_problems(job(), position)) problems.push_back("data/" + problem);
   std::size_t metrics = 0;
   while (!take_all(part, of_metric(metrics)).tensors.empty()) ++metrics;
   if (metrics > runner_.metrics().size())
@@ -86,7 +104,9 @@ void FitLoop::restore(const CheckpointPart& part) {
   progress_.step = static_cast<std::int64_t>(get(part, "step"));
   progress_.examples = static_cast<std::int64_t>(get(part, "examples"));
   progress_.iterations = static_cast<std::int64_t>(get(part, "iterations"));
-  runner_.loss_scale().set(get(part, "loss_scale"), static_cast<std::int64_t>(get(part, "good_steps")));
+  if (get(part, "is_stopping") != 0) training_.stop();
+  if (part.values.contains("loss_scale"))
+    runner_.loss_scale().set(get(part, "loss_scale"), static_cast<std::int64_t>(get(part, "good_steps")));
   runner_.reset();
   if (const auto position = take_all(part, "data/"); !position.values.empty()) {
     iterator_.emplace(data_->make_iterator());
@@ -94,8 +114,8 @@ void FitLoop::restore(const CheckpointPart& part) {
   }
   is_resumed_ = progress_.step > 0;
   if (is_resumed_) restore_sums(part);
-  for (std::size_t i = 0; const auto& callback : callbacks_) {
-    const auto saved = take_all(part, of_callback(i++));
+  for (const auto& [name, callback] : named(callbacks_)) {
+    const auto saved = take_all(part, name);
     if (!saved.tensors.empty() || !saved.values.empty()) callback->restore(saved);
   }
 }
@@ -107,7 +127,8 @@ void FitLoop::restore_sums(const CheckpointPart& part) {
   if (sums.size() == runner_.loss_sums().size() && progress_.is_chief) runner_.set_loss_sums(sums);
   for (std::size_t m = 0; m < runner_.metrics().size(); ++m) {
     std::vector<at::Tensor> state;
-    for (const auto& [name, tensor] : take_all(part, of_metric(m)).tensors) state.push_back(tensor.clone());
+    const auto saved = take_all(part, of_metric(m));
+    while (const auto* tensor = saved.find(std::to_string(state.size()))) state.push_back(tensor->clone());
     if (!state.empty()) runner_.metrics()[m].metric.set_state(state);
   }
 }

@@ -12,7 +12,9 @@ class LossScale {
   bool is_on() const noexcept { return is_on_; }
   double value() const noexcept { return value_; }
   std::int64_t good_steps() const noexcept { return good_steps_; }
+  // Of a training that goes on; nothing where this one has none.
   void set(double value, std::int64_t good_steps) noexcept {
+    if (!is_on_) return;
     value_ = value;
     good_steps_ = good_steps;
   }

@@ -61,8 +61,14 @@ History Model::fit(const at::Tensor& x, const at::Tensor& y, const FitOptions& o
                 str("fit: validation_split is ", options.validation_split, "; it is a part of the rows, from 0 to below 1"));
   auto rest = options;
   rest.validation_split = 0;
-  const auto kept = x.size(0) - static_cast<std::int64_t>(static_cast<double>(x.size(0)) * options.validation_split);
-  if (kept < x.size(0) && !options.validation_data)
+  const bool is_split = options.validation_split > 0 && !options.validation_data;
+  const auto kept =
+      is_split ? static_cast<std::int64_t>(static_cast<double>(x.size(0)) * (1 - options.validation_split)) : x.size(0);
+  if (is_split && (kept == 0 || kept == x.size(0)))
+    throw Error(ErrorCode::kInvalidArgument,
+                str("fit: ", x.size(0), " rows cannot be divided by validation_split ", options.validation_split,
+                    ": one of the parts would have none; give more rows, or another part"));
+  if (is_split)
     rest.validation_data = internal::batches_of({x.narrow(0, kept, x.size(0) - kept), y.narrow(0, kept, x.size(0) - kept)},
                                                 options.batch_size, false);
   return fit(internal::batches_of({x.narrow(0, 0, kept), y.narrow(0, 0, kept)}, options.batch_size, options.shuffle), rest);
@@ -78,8 +84,8 @@ Logs Model::train_on_batch(const data::Element& batch) {
 
 Logs Model::test_on_batch(const data::Element& batch) {
   auto& runner = internal::runner_of(*this, "test_on_batch");
+  const internal::EvaluationScope scope(*this);
   runner.reset();
-  runner.set_mode(false);
   runner.test(internal::split(internal::replicas_of(*this), batch), batch[0].size(0));
   return runner.logs();
 }
@@ -142,6 +148,21 @@ std::string Model::summary() const {
 }
 
 namespace internal {
+
+EvaluationScope::EvaluationScope(Model& model) : state_(model.state()), was_training_(state_.module->here()->is_training()) {
+  if (state_.is_in_epoch && state_.runner != nullptr) kept_ = state_.runner->keep();
+  set_mode(false);
+}
+
+EvaluationScope::~EvaluationScope() {
+  set_mode(was_training_);
+  if (kept_) state_.runner->bring_back(std::move(*kept_));
+}
+
+void EvaluationScope::set_mode(bool is_training) {
+  if (state_.runner != nullptr) state_.runner->set_mode(is_training);
+  else state_.module->train(is_training);
+}
 
 StepRunner& runner_of(const Model& model, const char* what) {
   if (model.state().runner == nullptr)

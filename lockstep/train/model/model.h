@@ -23,8 +23,8 @@ namespace lockstep {
 // module was made.
 //
 //   Model model(mirrored<Net>());
-//   model.compile({.optimizer = Adam(1e-3), .loss = sparse_categorical_crossentropy({.from_logits = true}), .metrics =
-//   {"accuracy"}}); model.fit(dataset, {.epochs = 3, .validation_data = test});
+//   model.compile({.optimizer = Adam(1e-3), .loss = "mse", .metrics = {"mae"}});
+//   model.fit(dataset, {.epochs = 3, .validation_data = test});
 //
 // Losses, gradients and metrics weigh examples: R replicas on W workers, with uneven or empty parts of a batch, give what one
 // process gives on the whole batch. One thread at a time, outside run(); with several workers all make the same calls. Not
@@ -57,7 +57,8 @@ class Model {
   Logs evaluate(const at::Tensor& x, const at::Tensor& y, const EvaluateOptions& options = {});
 
   // The outputs for all rows, in their order, on the CPU. Targets and weights in the data are passed over where the module says
-  // how many inputs it takes. On several workers all get all outputs; the data is divided by DATA whatever its policy.
+  // how many inputs it takes. On several workers all get all outputs; a dataset is divided by DATA whatever its policy; a
+  // DistributedDataset is as it is.
   at::Tensor predict(const ModelData& data);
   at::Tensor predict(const at::Tensor& x, std::int64_t batch_size = 32);
   // Of a module with several outputs.

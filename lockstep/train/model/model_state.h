@@ -15,6 +15,9 @@ struct Model::State {
 
   // Set by compile().
   std::unique_ptr<internal::StepRunner> runner = nullptr;
+
+  // Losses and metrics of an epoch are being added up. Used on the thread that called fit().
+  bool is_in_epoch = false;
 };
 
 namespace internal {
@@ -32,6 +35,22 @@ DistributedIterator::Batch split(ReplicaSet& replicas, const data::Element& batc
 StepRunner& runner_of(const Model& model, const char* what);
 
 ReplicaSet& replicas_of(const Model& model);
+
+// Evaluation mode, and afterwards what was before: the mode and, in the middle of an epoch, its losses and metrics.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(Model& model);
+  ~EvaluationScope();
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  void set_mode(bool is_training);
+
+  Model::State& state_;
+  const bool was_training_;
+  std::optional<StepRunner::Kept> kept_;
+};
 
 // One pass of evaluation; the runner's losses and metrics are those of the data afterwards.
 Logs evaluate(Model& model, const DistributedDataset& data, const EvaluateOptions& options, Training& training);

@@ -74,6 +74,9 @@ std::vector<double> added(std::vector<double> a, const std::vector<double>& b) {
   return a;
 }
 
+// [n] as [n, 1]: the last dimension is averaged over, and that must not be the one of the examples.
+at::Tensor with_column(const at::Tensor& tensor) { return tensor.dim() == 1 ? tensor.unsqueeze(1) : tensor; }
+
 // 1 / this: the share of a row's loss in the mean that the reduction asks for.
 std::int64_t denominator(const Loss& loss, const at::Tensor& losses, const ReplicaBatch& batch) {
   if (loss.reduction() == Reduction::kSum) return 1;
@@ -106,7 +109,8 @@ void StepRunner::take_metrics(CompileOptions& options) {
         return one == "loss" || std::ranges::any_of(metrics_, [&](const auto& other) { return other.name == one; });
       };
       if (is_weighted && is_taken(name)) name = "weighted_" + name;
-      for (int n = 1; is_taken(name); ++n) name = str(metric.name(), "_", n);
+      const auto first = name;
+      for (int n = 1; is_taken(name); ++n) name = str(first, "_", n);
       metrics_.push_back({std::move(metric), name, output, is_weighted});
     }
   };
@@ -122,13 +126,22 @@ Strategy& StepRunner::strategy() const {
 
 std::string StepRunner::loss_name(std::size_t output) const { return str("output_", output, "_loss"); }
 
-ReplicaBatch StepRunner::batch_of(const data::Element& element, std::int64_t global_rows) const {
-  const auto targets = losses_.size();
-  const auto inputs = forward_.inputs > 0 ? forward_.inputs : element.size() - targets;
-  if (element.size() < inputs + targets)
+std::pair<std::size_t, std::size_t> StepRunner::inputs_and_targets(const data::Element& element) const {
+  auto targets = losses_.size();
+  for (const auto& tracked : metrics_) targets = std::max(targets, tracked.output + 1);
+  const auto inputs = forward_.inputs > 0 ? forward_.inputs : element.size() - std::min(element.size(), targets);
+  // A training step of one's own, which says itself what it needs.
+  if (targets == 0 && element.size() > inputs) targets = element.size() - inputs;
+  if (inputs == 0 || element.size() < inputs + targets)
     throw Error(ErrorCode::kInvalidArgument,
-                lockstep::str("an element of the data has ", element.size(), " components; the model takes ", inputs,
-                              " inputs and ", targets, " targets (one for each loss), in this order: ", element));
+                lockstep::str("an element of the data has ", element.size(), " components; the model takes ",
+                              std::max<std::size_t>(inputs, 1), " inputs and ", targets,
+                              " targets (one for each loss), in this order: ", element));
+  return {inputs, targets};
+}
+
+ReplicaBatch StepRunner::batch_of(const data::Element& element, std::int64_t global_rows) const {
+  const auto [inputs, targets] = inputs_and_targets(element);
   const auto weights = element.size() - inputs - targets;
   if (weights > 1 && weights != losses_.size())
     throw Error(ErrorCode::kInvalidArgument,
@@ -162,17 +175,27 @@ void StepRunner::set_mode(bool is_training) {
 
 void StepRunner::train(const Batch& batch, std::int64_t global_rows) {
   is_updating_ = ++pending_ == steps_per_update_;
-  strategy().run([&](ReplicaContext&, const data::Element& element) { train_replica(element, global_rows); }, batch);
+  try {
+    strategy().run([&](ReplicaContext&, const data::Element& element) { train_replica(element, global_rows); }, batch);
+  } catch (...) {
+    pending_ = 0;  // what it and the steps before it have left is dropped
+    throw;
+  }
   if (is_updating_) pending_ = 0;
 }
 
 void StepRunner::train_replica(const data::Element& element, std::int64_t global_rows) {
   auto batch = batch_of(element, global_rows);
-  // A replica without rows takes part where the others wait for it, in their batch norms, and nowhere else.
-  if (batch.rows == 0) join_losses();
-  if (batch.rows == 0) return minimize(is_meeting_ ? nothing_of(call_forward(batch.inputs)) : at::Tensor());
+  // A replica without rows takes part where the others wait for it, in their batch norms, then in their losses.
+  if (batch.rows == 0) {
+    const auto nothing = is_meeting_ ? nothing_of(call_forward(batch.inputs)) : at::Tensor();
+    join_losses();
+    return minimize(nothing);
+  }
   if (!class_weight_.empty()) {
-    const auto weights = class_weights(batch.targets.at(0));
+    if (batch.targets.empty())
+      throw Error(ErrorCode::kInvalidArgument, "class_weight: the data has no targets, whose classes could be weighed");
+    const auto weights = class_weights(batch.targets[0]);
     if (batch.weights.empty()) batch.weights.push_back(weights);
     else batch.weights[0] = batch.weights[0] * weights.reshape_as(batch.weights[0]);
   }
@@ -209,11 +232,12 @@ Tensors StepRunner::call_forward(const Tensors& inputs) {
 }
 
 at::Tensor StepRunner::share_by_rows(std::size_t k, const ReplicaBatch& batch, const Tensors& outputs) const {
-  const auto losses = losses_[k].per_example(batch.targets[k], outputs[k]);
+  const auto losses = losses_[k].per_example(with_column(batch.targets[k]), with_column(outputs[k]));
   if (losses.dim() == 0 || losses.size(0) != batch.rows)
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("the loss '", losses_[k].name(), "' gave shape ", losses.sizes(), " for ", batch.rows,
-                              " examples; it must give one value for each example, without a reduction"));
+                              " examples; it must give one value for each example, without a reduction: one that takes axes "
+                              "(dice, tversky) needs those after the first, such as {.axis = {1, 2, 3}}"));
   const auto parts = denominator(losses_[k], losses, batch);
   return batch.weights.empty() ? compute_average_loss(losses, parts) : compute_average_loss(losses, weight_of(batch, k), parts);
 }
@@ -221,7 +245,7 @@ at::Tensor StepRunner::share_by_rows(std::size_t k, const ReplicaBatch& batch, c
 // What the loss is divided by is known only when all replicas have looked at their examples; one without any gives null.
 at::Tensor StepRunner::share_by_data(std::size_t k, const ReplicaBatch* batch, const Tensors& outputs) const {
   losses::Loss::Total total;
-  if (batch != nullptr) total = losses_[k].total(batch->targets[k], outputs[k], weight_of(*batch, k));
+  if (batch != nullptr) total = losses_[k].total(with_column(batch->targets[k]), with_column(outputs[k]), weight_of(*batch, k));
   const auto mine = batch != nullptr ? total.divisor.item<double>() : 0.0;
   const auto divisor = replica_context().all_reduce("sum", mine);
   if (batch == nullptr) return {};
@@ -302,8 +326,12 @@ void StepRunner::flush() {
 void StepRunner::update_metrics(const ReplicaBatch& batch, const Tensors& outputs) {
   const c10::NoGradGuard no_grad;
   for (auto& tracked : metrics_) {
+    if (outputs.size() <= tracked.output)
+      throw Error(ErrorCode::kInvalidArgument, str("the metric '", tracked.name, "' is of output ", tracked.output,
+                                                   " (from 0), and the model gave ", outputs.size(), " outputs"));
     const auto weight = tracked.is_weighted ? weight_of(batch, tracked.output) : at::Tensor();
-    tracked.metric.update_state(batch.targets[tracked.output], outputs[tracked.output].detach(), weight);
+    tracked.metric.update_state(with_column(batch.targets[tracked.output]), with_column(outputs[tracked.output].detach()),
+                                weight);
   }
 }
 
@@ -324,6 +352,19 @@ void StepRunner::reset() {
     sums.last = at::Tensor();
   }
   for (auto& tracked : metrics_) tracked.metric.reset_state();
+}
+
+StepRunner::Kept StepRunner::keep() const {
+  Kept kept{sums_, {}};
+  for (const auto& tracked : metrics_) kept.metrics.push_back(tracked.metric.state());
+  return kept;
+}
+
+void StepRunner::bring_back(Kept kept) {
+  reset();
+  sums_ = std::move(kept.sums);
+  for (std::size_t m = 0; m < metrics_.size(); ++m)
+    if (!kept.metrics[m].empty()) metrics_[m].metric.set_state(kept.metrics[m]);
 }
 
 std::vector<std::vector<double>> StepRunner::replica_sums() const {

@@ -63,16 +63,13 @@ class StepRunner {
   Optimizer& optimizer() noexcept { return optimizer_; }
   std::vector<TrackedMetric>& metrics() noexcept { return metrics_; }
   std::int64_t iterations() const { return optimizer_.iterations(); }
-  // Whether steps have left gradients that no update has used yet.
+  // No step has left gradients that wait for an update.
   bool is_between_updates() const noexcept { return pending_ == 0; }
   LossScale& loss_scale() noexcept { return loss_scale_; }
   // Losses and the rows they are of, [1 + outputs] and one: for checkpoints; of this worker's replicas together.
   std::vector<double> loss_sums() const;
   std::vector<double> loss_sums_of_all() const;  // called on all workers
   void set_loss_sums(const std::vector<double>& sums);
-
- private:
-  friend class lockstep::TrainStep;
 
   // One replica's running losses; the total, then each output's.
   struct alignas(64) Sums {
@@ -81,9 +78,21 @@ class StepRunner {
     at::Tensor last = {};
     std::vector<at::Tensor> on_device = {};  // of a GPU: added up there, so that nobody waits for it
   };
+  // What reset() forgets, for an evaluation in the middle of an epoch. Called on all workers.
+  struct Kept {
+    std::vector<Sums> sums;
+    std::vector<std::vector<at::Tensor>> metrics;
+  };
+  Kept keep() const;
+  void bring_back(Kept kept);
+
+ private:
+  friend class lockstep::TrainStep;
 
   void take_metrics(CompileOptions& options);
   ReplicaBatch batch_of(const data::Element& element, std::int64_t global_rows) const;
+  // How many components of an element are inputs, and how many targets.
+  std::pair<std::size_t, std::size_t> inputs_and_targets(const data::Element& element) const;
   at::Tensor class_weights(const at::Tensor& target) const;
   void train_replica(const data::Element& element, std::int64_t global_rows);
   void test_replica(const data::Element& element, std::int64_t global_rows);

@@ -1,0 +1,115 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+
+#include "bench/trainer.h"
+#include "lockstep/lockstep.h"
+
+namespace bench {
+namespace {
+
+namespace ls = lockstep;
+using Clock = std::chrono::steady_clock;
+
+// The examples of all replicas in global batches, pass after pass.
+ls::data::Dataset make_dataset(const Workload& workload, int replicas) {
+  std::vector<std::vector<Batch>> parts;
+  for (int replica = 0; replica < replicas; ++replica) parts.push_back(make_batches(workload, replica));
+  std::vector<at::Tensor> x, y;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kBatches); ++i)
+    for (const auto& part : parts) {
+      x.push_back(part[i].first);
+      y.push_back(part[i].second);
+    }
+  return ls::data::Dataset::from_tensor_slices({at::cat(x), at::cat(y)})
+      .batch(workload.batch * replicas)
+      .repeat()
+      .prefetch(ls::data::kAutotune);
+}
+
+// What a training writes beside its weights; gone with it.
+class Files {
+ public:
+  Files() : folder_("/tmp/lockstep_fit_bench_" + std::to_string(getpid())) {
+    std::filesystem::create_directories(folder_);
+    screen_ = std::fopen((folder_ + "/screen").c_str(), "w");
+    if (screen_ == nullptr) throw std::runtime_error("cannot write to '" + folder_ + "'");
+  }
+  ~Files() {
+    std::fclose(screen_);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  // The progress bar, the scalars of every step, a trace of every step.
+  ls::Callbacks everything(std::int64_t steps) const {
+    return {ls::ProgressBar(ls::Verbose::kBar, screen_), ls::TensorBoard(folder_ + "/logs", {.update_freq = 1}),
+            ls::TraceSteps(folder_ + "/trace.json", 0, steps)};
+  }
+
+ private:
+  const std::string folder_;
+  std::FILE* screen_ = nullptr;
+};
+
+// Model::fit, a window an epoch.
+class FitTrainer final : public Trainer {
+ public:
+  FitTrainer(const TrainOptions& options, bool has_everything)
+      : workload_(find_workload(options.model)),
+        has_everything_(has_everything),
+        strategy_(device_names(options.replicas)),
+        scope_(strategy_.scope()),
+        model_(ls::mirrored_from([&] {
+          auto net = make_net(options.model);
+          if (options.is_channels_last) to_channels_last(*net);
+          return net;
+        })),
+        dataset_(make_dataset(workload_, options.replicas)) {
+    if (!workload_.has_images) throw std::invalid_argument("fit trains W1, W2 and W3");
+    const auto rate = workload_.learning_rate;
+    model_.compile({.optimizer = workload_.is_adam ? ls::OptimizerSpec(ls::Adam(rate)) : ls::OptimizerSpec(ls::SGD(rate)),
+                    .loss = ls::sparse_categorical_crossentropy({.from_logits = true}),
+                    .metrics = has_everything_ ? std::vector<ls::Metric>{"accuracy"} : std::vector<ls::Metric>{}});
+  }
+
+  Window train(double seconds) override {
+    Window window;
+    window.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(steps_per_second_ * seconds));
+    const auto start = Clock::now();
+    const auto history = model_.fit(dataset_, {.epochs = 1,
+                                               .steps_per_epoch = window.steps,
+                                               .callbacks = has_everything_ ? files_.everything(window.steps) : ls::Callbacks{},
+                                               .verbose = ls::Verbose::kSilent});
+    window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    steps_per_second_ = static_cast<double>(window.steps) / window.seconds;
+    window.examples = window.steps * workload_.batch * strategy_.num_replicas_in_sync();
+    window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
+    window.loss = history.at("loss").back();
+    return window;
+  }
+
+ private:
+  // In this order: the model belongs to the scope.
+  const Workload workload_;
+  const bool has_everything_;
+  ls::MirroredStrategy strategy_;
+  ls::Scope scope_;
+  ls::Model model_;
+  const ls::data::Dataset dataset_;
+  const Files files_;
+  double steps_per_second_ = 2;
+};
+
+}  // namespace
+
+std::unique_ptr<Trainer> make_fit_trainer(const TrainOptions& options, bool has_everything) {
+  return std::make_unique<FitTrainer>(options, has_everything);
+}
+
+}  // namespace bench
