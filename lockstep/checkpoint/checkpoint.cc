@@ -173,7 +173,8 @@ Checkpoint::Checkpoint() : state_(std::make_shared<State>()) {
   state_->replicas = internal::strategy_replicas(internal::current_mode());
 }
 
-Checkpoint::Checkpoint(const Strategy& strategy) : Checkpoint(strategy.replicas().shared_from_this()) {}
+// The default strategy's replicas belong to nobody: null, one process.
+Checkpoint::Checkpoint(const Strategy& strategy) : Checkpoint(strategy.replicas().weak_from_this().lock()) {}
 
 Checkpoint::Checkpoint(std::shared_ptr<ReplicaSet> replicas) : state_(std::make_shared<State>()) {
   state_->replicas = std::move(replicas);

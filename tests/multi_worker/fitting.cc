@@ -104,6 +104,21 @@ void report_stops(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report.expect("failed",
                 code_of_call([&] { model.fit(examples(), {.epochs = 9, .callbacks = {fail}, .verbose = Verbose::kSilent}); }),
                 ErrorCode::kOutOfRange);
+  const auto* workers = strategy.replicas().workers();
+  const bool is_last = workers == nullptr || workers->layout().rank == workers->layout().size() - 1;
+  const auto fail_at_last_step = LambdaCallback({.on_train_batch_end = [&](Training& training) {
+    if (is_last && training.step() == 3) training.fail(Error(ErrorCode::kOutOfRange, "enough"));
+  }});
+  report.expect("failed in the last step of an epoch", code_of_call([&] {
+                  model.fit(examples(), {.epochs = 9, .callbacks = {fail_at_last_step}, .verbose = Verbose::kSilent});
+                }),
+                ErrorCode::kOutOfRange);
+  const auto stop_at_once = LambdaCallback({.on_train_begin = [&](Training& training) {
+    if (is_last) training.stop();
+  }});
+  const auto before = model.iterations();
+  model.fit(examples(), {.epochs = 9, .callbacks = {stop_at_once}, .verbose = Verbose::kSilent});
+  report.check("steps of a training that is stopped at once", std::to_string(model.iterations() - before), "0");
 }
 
 // The chief's new folder, on all workers.

@@ -74,4 +74,9 @@ void BackupAndRestore::on_train_end(Training&) {
   notice_.reset();
 }
 
+void BackupAndRestore::on_train_failed(Training&) {
+  manager_.reset();
+  notice_.reset();
+}
+
 }  // namespace lockstep

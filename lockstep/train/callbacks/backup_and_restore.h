@@ -41,6 +41,7 @@ class BackupAndRestore : public Callback {
   void on_train_batch_end(Training& training) override;
   void on_epoch_end(Training& training, Logs& logs) override;
   void on_train_end(Training& training) override;
+  void on_train_failed(Training& training) override;
 
  private:
   void save(Training& training, const Logs& logs);

@@ -13,8 +13,9 @@ void Callbacks::add(const Item& item) {
   list_.push_back(item.callback_);
 }
 
-void Callbacks::put_keepers_last() {
+void Callbacks::put_in_order() {
   std::ranges::stable_partition(list_, [](const auto& callback) { return !callback->keeps_training(); });
+  std::ranges::stable_partition(list_, [](const auto& callback) { return callback->checks_training(); });
 }
 
 }  // namespace lockstep

@@ -22,6 +22,8 @@ class Callback {
 
   virtual void on_train_begin(Training&) {}
   virtual void on_train_end(Training&) {}
+  // In its place when fit() ends with an error, which may be this worker's alone: let go of files and locks, and ask nobody.
+  virtual void on_train_failed(Training&) {}
   virtual void on_epoch_begin(Training&) {}
   // `logs`: of the whole job, equal on all workers. What is added to them, the callbacks after this one and History see too.
   virtual void on_epoch_end(Training&, Logs& /*logs*/) {}
@@ -34,6 +36,8 @@ class Callback {
   // Whether it saves and brings back the whole of a training: then it begins before all others, and is told of steps and epochs
   // after them, when they know.
   virtual bool keeps_training() const { return false; }
+  // Whether it looks if a step was good, and may fail() training: then it is told before all others, who may save.
+  virtual bool checks_training() const { return false; }
 
   // What it has to remember when training goes on in another process, and that again. BackupAndRestore asks.
   virtual CheckpointPart save() const { return {}; }
@@ -60,8 +64,8 @@ class Callbacks {
   Callbacks(std::initializer_list<Item> items);  // throws kInvalidArgument for a null pointer
 
   void add(const Item& item);
-  // Those that keep the training come after the others.
-  void put_keepers_last();
+  // Those that check the training come before the others, those that keep it after them.
+  void put_in_order();
 
   auto begin() const noexcept { return list_.begin(); }
   auto end() const noexcept { return list_.end(); }

@@ -36,6 +36,7 @@ class ModelCheckpoint : public Callback {
   void on_train_batch_end(Training& training) override;
   void on_epoch_end(Training& training, Logs& logs) override;
   void on_train_end(Training& training) override;
+  void on_train_failed(Training&) override { manager_.reset(); }
   CheckpointPart save() const override;
   void restore(const CheckpointPart& part) override;
 

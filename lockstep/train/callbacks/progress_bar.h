@@ -32,6 +32,7 @@ class ProgressBar : public Callback {
   void on_test_batch_end(Training& training) override;
   void on_test_end(Training& training, const Logs& logs) override;
   void on_train_end(Training& training) override;
+  void on_train_failed(Training& training) override { on_train_end(training); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,5 +1,7 @@
 #include "lockstep/train/callbacks/trace_steps.h"
 
+#include <utility>
+
 #include "lockstep/base/trace.h"
 #include "lockstep/observe/gather_trace.h"
 #include "lockstep/train/model/model.h"
@@ -25,6 +27,10 @@ void TraceSteps::on_train_batch_end(Training& training) {
 
 void TraceSteps::on_train_end(Training& training) {
   if (is_recording_) write(training);
+}
+
+void TraceSteps::on_train_failed(Training&) {
+  if (std::exchange(is_recording_, false)) trace::stop();  // the others' spans cannot be asked for
 }
 
 void TraceSteps::write(Training& training) {

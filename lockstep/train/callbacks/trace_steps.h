@@ -18,6 +18,7 @@ class TraceSteps : public Callback {
   void on_train_batch_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
   void on_train_end(Training& training) override;
+  void on_train_failed(Training& training) override;
 
  private:
   void write(Training& training);

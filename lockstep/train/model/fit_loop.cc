@@ -1,5 +1,7 @@
 #include "lockstep/train/model/fit_loop.h"
 
+#include "lockstep/base/first_error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/worker_group.h"
@@ -38,7 +40,7 @@ Callbacks with_progress(const Callbacks& given, Verbose verbose) {
   const bool has_bar =
       std::ranges::any_of(given, [](const auto& one) { return dynamic_cast<const ProgressBar*>(one.get()) != nullptr; });
   if (!has_bar && verbose != Verbose::kSilent) callbacks.add(ProgressBar(verbose));
-  callbacks.put_keepers_last();
+  callbacks.put_in_order();
   return callbacks;
 }
 
@@ -84,6 +86,25 @@ void FitLoop::begin(const ModelData& data) {
 History FitLoop::run(const ModelData& data) {
   begin(data);
   const OnExit unweigh([this] { runner_.set_class_weight({}); });
+  try {
+    return run_epochs();
+  } catch (...) {
+    tell_failure();
+    throw;
+  }
+}
+
+void FitLoop::tell_failure() noexcept {
+  for (const auto& callback : callbacks_) {
+    try {
+      callback->on_train_failed(training_);
+    } catch (...) {
+      log_warning(str("a callback failed after fit() had: ", describe(std::current_exception())));
+    }
+  }
+}
+
+History FitLoop::run_epochs() {
   History history;
   // Whoever brings back an earlier state does it before the others begin.
   for (const bool keepers : {true, false})

@@ -32,6 +32,8 @@ class FitLoop {
 
  private:
   void begin(const ModelData& data);
+  History run_epochs();
+  void tell_failure() noexcept;
   void train_epoch();
   std::optional<DistributedIterator::Batch> next_batch();
   bool step();
