@@ -1,15 +1,13 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/variable/named_tensors.h"
 
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+namespace lockstep {
 
 // What a checkpoint keeps of one thing.
 struct CheckpointPart {

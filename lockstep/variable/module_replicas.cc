@@ -307,7 +307,7 @@ void ModuleReplicas::train(bool on) const {
   for (const auto& module : modules_) module->train(on);
 }
 
-ModuleReplicas::NamedTensors ModuleReplicas::named_parameters(std::size_t replica) const {
+NamedTensors ModuleReplicas::named_parameters(std::size_t replica) const {
   NamedTensors parameters;
   std::set<const void*> seen;
   for (const auto& item : modules_.at(replica)->named_parameters())

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/fwd.h"
+#include "lockstep/variable/named_tensors.h"
 
 namespace lockstep {
 
@@ -53,7 +52,6 @@ class ModuleReplicas {
   std::size_t index_here() const;
 
   // Every parameter once, by name, of one replica's copy.
-  using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
   NamedTensors named_parameters(std::size_t replica) const;
 
   // Replaces all copies' buffers by their mean, if a run() may have changed them. Not inside run().

@@ -1,23 +1,20 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/fwd.h"
+#include "lockstep/variable/named_tensors.h"
 
 namespace lockstep {
 
 // What an optimizer has learned, by name, for checkpoints: tensors such as "exp_avg/fc1.weight", numbers such as
 // "step/fc1.weight" and "learning_rate/0" (of a group). In the order of the parameters: the same on all replicas and workers.
 struct OptimizerState {
-  std::vector<std::pair<std::string, at::Tensor>> tensors = {};
+  NamedTensors tensors = {};
   std::vector<std::pair<std::string, double>> numbers = {};
 };
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // A copy of the state of an optimizer over these parameters. Those of LibTorch (SGD, Adam, AdamW, RMSprop, Adagrad) and of
 // Lockstep are shown by name; any other is LibTorch's own archive, one tensor of bytes named "archive". Parameters that were

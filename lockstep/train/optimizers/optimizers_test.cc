@@ -113,7 +113,7 @@ TEST(OptimizerState, ARestoredOptimizerGoesOnBitForBit) {
 TEST(OptimizerState, IsShownByName) {
   torch::manual_seed(1);
   Net net;
-  const ModuleReplicas::NamedTensors parameters = {{"first.weight", net.first->weight}, {"first.bias", net.first->bias}};
+  const NamedTensors parameters = {{"first.weight", net.first->weight}, {"first.bias", net.first->bias}};
   const auto adam = Adam(0.1).make({net.first->weight, net.first->bias});
   net.loss(batch(0)).backward();
   adam->step();
@@ -128,7 +128,7 @@ TEST(OptimizerState, IsShownByName) {
 
 TEST(OptimizerState, OfAnotherModelOrKindIsRefusedAndChangesNothing) {
   Net net;
-  const ModuleReplicas::NamedTensors parameters = {{"w", net.first->weight}};
+  const NamedTensors parameters = {{"w", net.first->weight}};
   const auto adam = Adam(0.1).make({net.first->weight});
   const auto lion = Lion(0.1).make({net.first->weight});
   net.loss(batch(0)).backward();
