@@ -86,6 +86,15 @@ void CheckpointManager::wait() {
   });
 }
 
+void CheckpointManager::claim() {
+  auto& s = *state_;
+  wait();
+  internal::together(s.workers(), "CheckpointManager::claim", [&] {
+    if (s.is_first()) s.directory.prepare();
+    return std::string();
+  });
+}
+
 void CheckpointManager::prepare() {
   auto& s = *state_;
   if (!s.is_async) return;

@@ -45,6 +45,10 @@ class CheckpointManager {
   std::string save(const CheckpointInfo& info);
   std::string save(std::int64_t step) { return save(CheckpointInfo{.step = step}); }
 
+  // Makes the directory and keeps other jobs out of it now, as the first save() does otherwise: whoever is going to save learns
+  // at once that it cannot. Errors as save()'s.
+  void claim();
+
   // With `async`: makes the memory for the copies in the background, so that the first save() stops its caller no longer than
   // the later ones. To be called when all that is tracked has its size: optimizers have theirs after a step.
   void prepare();

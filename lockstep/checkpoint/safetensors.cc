@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;                 // of what is read: names are looked up by name
+using OrderedJson = nlohmann::ordered_json;  // of what is written
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the format's own limit
@@ -113,7 +114,8 @@ void check_places(const SafetensorsHeader& header, std::uint64_t data_bytes, con
   if (at != data_bytes) damaged(what, str("there are ", data_bytes, " bytes of tensors, and the last tensor ends at ", at));
 }
 
-std::string dump(const Json& value) {
+template <typename J>
+std::string dump(const J& value) {
   try {
     return value.dump();
   } catch (const Json::exception& error) {
@@ -154,7 +156,7 @@ SafetensorsHeader parse_safetensors(std::string_view bytes, const std::string& w
 
 std::string make_safetensors_header(std::vector<SafetensorsEntry>& tensors,
                                     const std::map<std::string, std::string>& metadata) {
-  auto json = Json::object();
+  auto json = OrderedJson::object();
   if (!metadata.empty()) json[kMetadata] = metadata;
   std::uint64_t at = 0;
   std::set<std::string> names{kMetadata};
@@ -167,8 +169,8 @@ std::string make_safetensors_header(std::vector<SafetensorsEntry>& tensors,
                       entry.name, "'"));
     entry.begin = at;
     entry.end = at += bytes_of(entry, "a file to be written");
-    Json value{{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
-    text += str(text.size() > 1 ? "," : "", dump(entry.name), ":", dump(value));
+    OrderedJson value{{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+    text += str(text.size() > 1 ? "," : "", dump(OrderedJson(entry.name)), ":", dump(value));
   }
   text += '}';
   text.append((kAlignment - (kLengthBytes + text.size()) % kAlignment) % kAlignment, ' ');

@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/weights.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <array>

@@ -200,6 +200,8 @@ void Optimizer::set_learning_rate(double learning_rate) {
     throw Error(ErrorCode::kInvalidArgument, str("set_learning_rate(", learning_rate,
                                                  "): a schedule gives the learning rate of this optimizer; make it with a "
                                                  "number to set it"));
+  if (!(learning_rate >= 0 && std::isfinite(learning_rate)))
+    throw Error(ErrorCode::kInvalidArgument, str("set_learning_rate(", learning_rate, "): a rate is a number from 0 on"));
   if (model_->is_in_replica()) return set_rate(local(), learning_rate);
   for (const auto& optimizer : optimizers_) set_rate(*optimizer, learning_rate);
 }

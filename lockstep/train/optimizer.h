@@ -69,7 +69,7 @@ class Optimizer {
   const std::vector<std::shared_ptr<torch::optim::Optimizer>>& all() const noexcept { return optimizers_; }
 
   // For every replica and parameter group. Outside run(), or in every replica. Throws kInvalidArgument where a schedule
-  // gives the rate.
+  // gives the rate, and for a rate that is negative or no number.
   void set_learning_rate(double learning_rate);
   // Of the next update.
   double learning_rate() const;

@@ -25,6 +25,7 @@ void BackupAndRestore::on_train_begin(Training& training) {
   is_prepared_ = false;
   if (options_.save_before_preemption) notice_ = internal::listen_for_preemption();
   const auto restored = manager_->restore_latest();
+  manager_->claim();
   if (restored && training.is_chief())
     log_info(str("BackupAndRestore: training goes on at step ", training.step(), " of epoch ", training.epoch() + 1, ", from ",
                  restored->path));

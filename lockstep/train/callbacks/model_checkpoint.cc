@@ -27,6 +27,7 @@ void ModelCheckpoint::on_train_begin(Training& training) {
   if (options_.save_freq == 0) options.keep_best = options_.monitor;
   options.better = monitor_.is_better(1, 0) ? Better::kHigher : Better::kLower;
   manager_ = std::make_shared<CheckpointManager>(training_checkpoint(training), path_, options);
+  manager_->claim();
 }
 
 void ModelCheckpoint::on_train_batch_end(Training& training) {

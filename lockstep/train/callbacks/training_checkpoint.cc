@@ -9,10 +9,11 @@ namespace lockstep {
 Checkpoint training_checkpoint(Training& training) {
   auto& model = training.model();
   Checkpoint checkpoint(model.strategy());
-  checkpoint.track("model", model.module())
+  // First where training is, which says no to other data before any weight is changed.
+  checkpoint.track("training", training.trackable())
+      .track("model", model.module())
       .track("optimizer", optimizer_part(model.optimizer()))
-      .track_generators()
-      .track("training", training.trackable());
+      .track_generators();
   return checkpoint;
 }
 

@@ -59,7 +59,9 @@ Logs Model::evaluate(const ModelData& data, const EvaluateOptions& options) {
   auto shown = options;
   if (options.verbose != Verbose::kSilent) shown.callbacks.add(ProgressBar(options.verbose));
   const internal::EvaluationScope scope(*this);
-  return internal::evaluate(*this, internal::distribute(strategy(), data), shown, training);
+  const auto distributed = internal::distribute(strategy(), data);
+  if (!options.steps) internal::require_finite(distributed, "evaluate", "give steps");
+  return internal::evaluate(*this, distributed, shown, training);
 }
 
 Logs Model::evaluate(const at::Tensor& x, const at::Tensor& y, const EvaluateOptions& options) {
@@ -83,6 +85,7 @@ Tensors Model::predict_all(const ModelData& data) {
       internal::replicas_of(*this).workers() != nullptr)
     log_warning("predict: the dataset asks to be divided by FILE, which loses the order of the rows; it is divided by DATA");
   const auto distributed = internal::distribute(strategy(), data, AutoShardPolicy::kData);
+  internal::require_finite(distributed, "predict", "take() as many batches as are wanted");
   const internal::EvaluationScope scope(*this);
   std::vector<Tensors> all;
   for (auto iterator = distributed.make_iterator(); auto batch = iterator.next();) {

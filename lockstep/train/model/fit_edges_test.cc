@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <fstream>
 
 #include "lockstep/lockstep.h"
 #include "tests/support/scratch_folder.h"
@@ -224,6 +225,58 @@ TEST(Fit, GivesATrainStepWithoutALossItsTargets) {
   auto without = compiled(options);
   EXPECT_EQ(without.fit(batches(), silent()).epoch.size(), 1U);
   EXPECT_EQ(without.iterations(), 3);
+}
+
+TEST(Fit, RefusesWhatWouldEndBadly) {
+  const testing::ScratchFolder folder;
+  auto model = compiled();
+  const auto code = [&](const ModelData& data, FitOptions options) {
+    return code_of([&] { model.fit(data, silent(std::move(options))); });
+  };
+  const auto endless = batches().repeat();
+  EXPECT_EQ(code(endless, {}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(batches(), {.validation_data = endless}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.evaluate(endless); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.predict(endless); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.fit(torch::Tensor(), torch::Tensor()); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.train_on_batch({torch::tensor(1.0), torch::tensor(1)}); }), ErrorCode::kInvalidArgument);
+  const auto compile =
+      LambdaCallback({.on_epoch_end = [](Training& training, Logs&) { training.model().compile(options_of()); }});
+  EXPECT_EQ(code(batches(), {.callbacks = {compile}}), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code(batches(), {.callbacks = {LearningRateScheduler([](int, double) { return -1.0; })}}),
+            ErrorCode::kInvalidArgument);
+  // A folder that cannot be written to is told before the first step.
+  const auto before = model.iterations();
+  std::ofstream(folder / "file") << "not a folder";
+  EXPECT_NE(code(batches(), {.callbacks = {BackupAndRestore(folder / "file")}}), std::nullopt);
+  EXPECT_NE(code(batches(), {.callbacks = {ModelCheckpoint(folder / "file")}}), std::nullopt);
+  EXPECT_EQ(model.iterations(), before);
+}
+
+TEST(Fit, ChangesNoWeightsWhenItCannotGoOn) {
+  const testing::ScratchFolder folder;
+  const BackupAndRestoreOptions keep{.save_freq = 1, .delete_checkpoint = false};
+  compiled().fit(batches(), silent({.callbacks = {BackupAndRestore(folder / "backup", keep)}}));
+  auto other = compiled();
+  const auto before = other.weights();
+  EXPECT_EQ(code_of([&] {
+              other.fit(batches(12, 3), silent({.epochs = 2, .callbacks = {BackupAndRestore(folder / "backup", keep)}}));
+            }),
+            ErrorCode::kInvalidArgument);
+  for (const auto& [name, tensor] : other.weights().tensors) EXPECT_TRUE(torch::equal(tensor, *before.find(name))) << name;
+}
+
+TEST(Fit, SaysWhyABatchNormRefusesOneRow) {
+  struct Rows : Normed {
+    torch::Tensor forward(const torch::Tensor& x) { return line(norm(x.select(1, 0).unsqueeze(1)).expand({-1, 2})); }
+  };
+  MirroredStrategy strategy(cpus(4));
+  const auto scope = strategy.scope();
+  const auto module = mirrored<Rows>();
+  convert_sync_batch_norm(module);
+  Model model(module);
+  model.compile(options_of());
+  EXPECT_EQ(code_of([&] { model.fit(batches(4), silent()); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(Fit, NamesEveryMetricOfEveryOutput) {

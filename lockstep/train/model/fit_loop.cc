@@ -1,7 +1,10 @@
 #include "lockstep/train/model/fit_loop.h"
 
+#include <bit>
+
 #include "lockstep/base/first_error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/collective/worker_group.h"
@@ -74,18 +77,26 @@ void FitLoop::begin(const ModelData& data) {
         "fit: a DistributedDataset was given without steps_per_epoch; say how many steps an epoch has, or give the dataset "
         "itself, which fit() distributes");
   data_ = distribute(model_.strategy(), data);
+  if (!options_.steps_per_epoch) require_finite(*data_, "fit", "give steps_per_epoch");
   if (options_.validation_data) validation_ = distribute(model_.strategy(), *options_.validation_data);
+  if (validation_ && !options_.validation_steps) require_finite(*validation_, "fit: validation_data", "give validation_steps");
   progress_.epoch = options_.initial_epoch;
   progress_.epochs = options_.epochs;
   progress_.steps = options_.steps_per_epoch.value_or(data_->cardinality());
   progress_.iterations = runner_.iterations();
   progress_.is_chief = replicas_of(model_).first_replica() == 0;
   runner_.set_class_weight(options_.class_weight);
+  runner_.forget_gradients();
 }
 
 History FitLoop::run(const ModelData& data) {
+  require_idle(model_, "fit");
   begin(data);
-  const OnExit unweigh([this] { runner_.set_class_weight({}); });
+  model_.state().is_fitting = true;
+  const OnExit leave([this] {
+    model_.state().is_fitting = false;
+    runner_.set_class_weight({});
+  });
   try {
     return run_epochs();
   } catch (...) {
@@ -203,11 +214,29 @@ void FitLoop::end_epoch(History& history) {
   validate(logs);
   if (is_any(is_preempted())) progress_.is_preempted = true;
   is_between_epochs_ = true;
-  tell([&](Callback& one) { one.on_epoch_end(training_, logs); });
+  tell([&](Callback& one) {
+    one.on_epoch_end(training_, logs);
+    share(logs);
+  });
   is_between_epochs_ = false;
   history.epoch.push_back(progress_.epoch);
   history.logs.push_back(logs);
   agree_on_stop();
+}
+
+// What a callback has added on the chief alone is known to all, who may stop or save because of it.
+void FitLoop::share(Logs& logs) const {
+  if (workers_ == nullptr) return;
+  std::string text;
+  for (const auto& [name, value] : logs) text += str(name, '\0', std::bit_cast<std::uint64_t>(value), '\0');
+  const auto chiefs = workers_->exchange("the logs of an epoch", text)[0];
+  if (chiefs == text) return;
+  for (std::size_t at = 0; at < chiefs.size();) {
+    const auto end = chiefs.find('\0', at), last = chiefs.find('\0', end + 1);
+    logs.set(chiefs.substr(at, end - at),
+             std::bit_cast<double>(*whole_number<std::uint64_t>(std::string_view(chiefs).substr(end + 1, last - end - 1))));
+    at = last + 1;
+  }
 }
 
 void FitLoop::validate(Logs& logs) {

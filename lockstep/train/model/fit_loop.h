@@ -40,6 +40,7 @@ class FitLoop {
   std::int64_t meet(const DistributedIterator::Batch& batch);
   void end_epoch(History& history);
   void validate(Logs& logs);
+  void share(Logs& logs) const;
   bool is_any(bool here) const;
   void agree_on_stop();
   void restore_sums(const CheckpointPart& part);

@@ -3,6 +3,7 @@
 #include <map>
 #include <typeinfo>
 
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/checkpoint_state.h"
 #include "lockstep/replica/replica_set.h"
@@ -37,6 +38,8 @@ CheckpointPart take_all(const CheckpointPart& from, const std::string& prefix) {
     if (name.starts_with(prefix)) part.values[name.substr(prefix.size())] = value;
   return part;
 }
+
+constexpr double kManySteps = 1e15;  // a count has fewer, and a double counts them exactly
 
 std::string of_metric(std::size_t metric) { return str("metric/", metric, "/"); }
 
@@ -89,7 +92,9 @@ CheckpointPart FitLoop::save() {
 std::vector<std::string> FitLoop::problems(const CheckpointPart& part) {
   std::vector<std::string> problems;
   for (const char* name : {"epoch", "step", "examples", "iterations", "is_stopping"})
-    if (!part.values.contains(name)) problems.push_back(str(name, ": missing"));
+    if (const auto value = part.values.find(name); value == part.values.end()) problems.push_back(str(name, ": missing"));
+    else if (const auto count = whole_number<double>(value->second); !count || !(*count >= 0 && *count < kManySteps))
+      problems.push_back(str(name, ": is '", value->second, "', which counts nothing"));
   if (const auto position = take_all(part, "data/"); !position.values.empty())
     for (const auto& problem : position_problems(job(), position)) problems.push_back("data/" + problem);
   std::size_t metrics = 0;

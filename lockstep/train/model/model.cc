@@ -36,6 +36,7 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 
 void Model::compile(CompileOptions options) {
+  internal::require_idle(*this, "compile");
   // In the scope of the module's strategy, whatever the caller's is.
   std::optional<Scope> scope;
   if (state_->module->replicas() != nullptr) scope.emplace(strategy().scope());
@@ -53,6 +54,8 @@ History Model::fit(const ModelData& data, const FitOptions& options) {
 }
 
 History Model::fit(const at::Tensor& x, const at::Tensor& y, const FitOptions& options) {
+  if (!x.defined() || !y.defined())
+    throw Error(ErrorCode::kInvalidArgument, "fit: x or y is an undefined tensor; give one row for each example");
   if (x.dim() == 0 || y.dim() == 0 || x.size(0) != y.size(0))
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("fit: x has shape ", x.sizes(), " and y ", y.sizes(),
                                                            "; both need the same number of rows, one for each example"));
@@ -78,7 +81,8 @@ Logs Model::train_on_batch(const data::Element& batch) {
   auto& runner = internal::runner_of(*this, "train_on_batch");
   runner.reset();
   runner.set_mode(true);
-  runner.train(internal::split(internal::replicas_of(*this), batch), batch[0].size(0));
+  const auto parts = internal::split(internal::replicas_of(*this), batch);
+  runner.train(parts, batch[0].size(0));
   return runner.logs();
 }
 
@@ -86,7 +90,8 @@ Logs Model::test_on_batch(const data::Element& batch) {
   auto& runner = internal::runner_of(*this, "test_on_batch");
   const internal::EvaluationScope scope(*this);
   runner.reset();
-  runner.test(internal::split(internal::replicas_of(*this), batch), batch[0].size(0));
+  const auto parts = internal::split(internal::replicas_of(*this), batch);
+  runner.test(parts, batch[0].size(0));
   return runner.logs();
 }
 
@@ -171,6 +176,11 @@ StepRunner& runner_of(const Model& model, const char* what) {
   return *model.state().runner;
 }
 
+void require_idle(const Model& model, const char* what) {
+  if (model.state().is_fitting)
+    throw Error(ErrorCode::kFailedPrecondition, str(what, ": fit() of this model is under way; call it before or after"));
+}
+
 ReplicaSet& replicas_of(const Model& model) { return model.strategy().replicas(); }
 
 DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::optional<AutoShardPolicy> policy) {
@@ -182,6 +192,11 @@ DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::op
     dataset = dataset.with_options(options);
   }
   return strategy.experimental_distribute_dataset(dataset.prefetch());
+}
+
+void require_finite(const DistributedDataset& data, const char* what, const char* advice) {
+  if (data.cardinality() == data::kInfinite)
+    throw Error(ErrorCode::kInvalidArgument, str(what, ": the data has no end (repeat()?); ", advice));
 }
 
 data::Dataset batches_of(const Tensors& tensors, std::int64_t batch_size, bool is_shuffled) {

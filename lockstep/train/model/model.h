@@ -43,7 +43,7 @@ class Model {
   Model& operator=(Model&&) noexcept;
 
   // Says how to train. Again: with new losses and metrics, and an optimizer that begins anew; the weights stay.
-  // Throws kInvalidArgument for options that do not fit together.
+  // Throws kInvalidArgument for options that do not fit together, kFailedPrecondition while fit() runs.
   void compile(CompileOptions options);
 
   // Trains for so many epochs and returns what the logs of each were. Throws kFailedPrecondition before compile(),

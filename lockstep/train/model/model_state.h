@@ -16,14 +16,18 @@ struct Model::State {
   // Set by compile().
   std::unique_ptr<internal::StepRunner> runner = nullptr;
 
-  // Losses and metrics of an epoch are being added up. Used on the thread that called fit().
-  bool is_in_epoch = false;
+  // Used on the thread that called fit().
+  bool is_fitting = false;
+  bool is_in_epoch = false;  // its losses and metrics are being added up
 };
 
 namespace internal {
 
 // The data as the model's replicas get it; `policy`: in place of the dataset's own.
 DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::optional<AutoShardPolicy> policy = std::nullopt);
+
+// Throws kInvalidArgument for data without an end.
+void require_finite(const DistributedDataset& data, const char* what, const char* advice);
 
 // Rows of tensors as batches that are divided by DATA.
 data::Dataset batches_of(const Tensors& tensors, std::int64_t batch_size, bool is_shuffled);
@@ -33,6 +37,9 @@ DistributedIterator::Batch split(ReplicaSet& replicas, const data::Element& batc
 
 // Throws kFailedPrecondition before compile().
 StepRunner& runner_of(const Model& model, const char* what);
+
+// Throws kFailedPrecondition while fit() runs: a callback may not ask for it.
+void require_idle(const Model& model, const char* what);
 
 ReplicaSet& replicas_of(const Model& model);
 

@@ -77,6 +77,13 @@ std::vector<double> added(std::vector<double> a, const std::vector<double>& b) {
 // [n] as [n, 1]: the last dimension is averaged over, and that must not be the one of the examples.
 at::Tensor with_column(const at::Tensor& tensor) { return tensor.dim() == 1 ? tensor.unsqueeze(1) : tensor; }
 
+// [n, 1, 1], for as many dimensions.
+std::vector<std::int64_t> column_shape(const at::Tensor& like) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(std::max<std::int64_t>(like.dim(), 1)), 1);
+  shape[0] = -1;
+  return shape;
+}
+
 // 1 / this: the share of a row's loss in the mean that the reduction asks for.
 std::int64_t denominator(const Loss& loss, const at::Tensor& losses, const ReplicaBatch& batch) {
   if (loss.reduction() == Reduction::kSum) return 1;
@@ -197,7 +204,7 @@ void StepRunner::train_replica(const data::Element& element, std::int64_t global
       throw Error(ErrorCode::kInvalidArgument, "class_weight: the data has no targets, whose classes could be weighed");
     const auto weights = class_weights(batch.targets[0]);
     if (batch.weights.empty()) batch.weights.push_back(weights);
-    else batch.weights[0] = batch.weights[0] * weights.reshape_as(batch.weights[0]);
+    else batch.weights[0] = batch.weights[0] * weights.reshape(column_shape(batch.weights[0]));
   }
   TrainStep step(*this, batch);
   train_step_(step);
@@ -224,11 +231,23 @@ void StepRunner::test_replica(const data::Element& element, std::int64_t global_
 Tensors StepRunner::call_forward(const Tensors& inputs) {
   const AutocastScope autocast(precision_, inputs[0].device().type());
   const trace::Span span("forward", trace::Category::kCompute);
-  auto outputs = forward_.call(inputs);
+  auto outputs = is_meeting_ ? call_with_batch_norms(inputs) : forward_.call(inputs);
   if (precision_ != Precision::kFloat32)
     for (auto& output : outputs)
       if (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf) output = output.to(at::kFloat);
   return outputs;
+}
+
+// LibTorch looks at one replica's rows where all replicas' count, and before anybody can tell it so.
+Tensors StepRunner::call_with_batch_norms(const Tensors& inputs) {
+  try {
+    return forward_.call(inputs);
+  } catch (const c10::Error& error) {
+    if (std::string_view(error.what_without_backtrace()).find("more than 1 value per channel") == std::string_view::npos) throw;
+    throw Error(ErrorCode::kInvalidArgument,
+                "a replica has one row, which LibTorch's batch norm refuses before the other replicas' rows are counted; make "
+                "batches that leave two rows for each replica (drop_remainder), or use lockstep::SyncBatchNorm in the module");
+  }
 }
 
 at::Tensor StepRunner::share_by_rows(std::size_t k, const ReplicaBatch& batch, const Tensors& outputs) const {
@@ -321,6 +340,10 @@ void StepRunner::flush() {
   is_updating_ = true;
   strategy().run([&] { update(); });
   pending_ = 0;
+}
+
+void StepRunner::forget_gradients() {
+  if (std::exchange(pending_, 0) != 0) optimizer_.zero_grad();
 }
 
 void StepRunner::update_metrics(const ReplicaBatch& batch, const Tensors& outputs) {

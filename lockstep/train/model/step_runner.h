@@ -49,6 +49,9 @@ class StepRunner {
   // Gradients of steps that have made no update yet are one. Called on all workers, at the end of an epoch.
   void flush();
 
+  // What steps have left that no update has used.
+  void forget_gradients();
+
   // The rows of a batch that this worker's replicas have.
   static std::int64_t rows_of(const Batch& batch);
 
@@ -96,6 +99,8 @@ class StepRunner {
   at::Tensor class_weights(const at::Tensor& target) const;
   void train_replica(const data::Element& element, std::int64_t global_rows);
   void test_replica(const data::Element& element, std::int64_t global_rows);
+
+  Tensors call_with_batch_norms(const Tensors& inputs);
 
   // For TrainStep, inside run().
   at::Tensor loss(const ReplicaBatch& batch, const Tensors& outputs);
