@@ -7,7 +7,7 @@ from driver.turns import Turns
 
 MODELS = ["W2", "W3"]
 FIT, LOOP, EVERYTHING = "fit", "the same training as a loop", "fit with everything"
-KERAS, KERAS_MANY = "Keras fit, TensorFlow MirroredStrategy", "Keras fit, 16 steps a call"
+KERAS = "Keras fit, TensorFlow MirroredStrategy"
 OFF = "fit without accuracy, progress, TensorBoard and trace"
 
 
@@ -17,19 +17,16 @@ def plans_of(model, settings):
              for who, mode in ((FIT, "fit"), (LOOP, "lockstep"), (EVERYTHING, "fit_everything"))]
     if settings.tensorflow:
         script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers", "tf_mirrored.py")
-        for who, form in ((KERAS, "fit"), (KERAS_MANY, "fit_many")):
-            plans += [(who, f"{intra} x {inter} threads",
-                       [[settings.tensorflow, script, model, f"--form={form}", f"--intra={intra}", f"--inter={inter}"]], {})
-                      for intra, inter in ((0, 0), (1, 2))]
+        plans += [(KERAS, f"{intra} x {inter} threads",
+                   [[settings.tensorflow, script, model, "--form=fit", f"--intra={intra}", f"--inter={inter}"]], {})
+                  for intra, inter in ((0, 0), (1, 2))]
     return plans
 
 
 def rows_of(turns):
     fit, everything = turns.contenders[FIT, ""], turns.contenders[EVERYTHING, ""]
     rows = turns.against(f"fit {turns.model}", fit, LOOP, 0.97)
-    # TensorFlow's kernels for W2 and W3 are faster than LibTorch's: see bench/README.md.
     rows += turns.against(f"fit {turns.model}", fit, KERAS, 1.0)
-    rows += turns.against(f"fit {turns.model}", fit, KERAS_MANY, None)
     rows.append(row(f"fit {turns.model}, everything on", "examples/s", everything.samples, peer=OFF, peer_values=fit.samples, target=0.97,
                     config={**turns.config(everything), "disturbed_samples": everything.disturbed + fit.disturbed}))
     return rows
@@ -38,7 +35,7 @@ def rows_of(turns):
 def measure(settings):
     rows, not_learning = [], []
     for model in MODELS:
-        found, wrong = Turns(model, settings, plans_of(model, settings), (KERAS, KERAS_MANY)).measure(rows_of)
+        found, wrong = Turns(model, settings, plans_of(model, settings), (KERAS,)).measure(rows_of)
         rows += found
         not_learning += wrong
     return rows, not_learning

@@ -1,15 +1,17 @@
 """TensorFlow's MirroredStrategy over two logical CPUs. Driven like train_bench.
 
-    tf_mirrored.py W1 [--intra=N] [--inter=N] [--form=call|loop|fit|fit_many]
+    tf_mirrored.py W1 [--intra=N] [--inter=N] [--form=call|loop|fit]
 
 --form=call: one call of a tf.function a step, as tf.distribute's guides train and as Lockstep's run() is called.
 --form=loop: all steps of a window inside one tf.function, without Python in between.
---form=fit: Keras's compile and fit on a dataset in memory, a window an epoch; fit_many: with 16 steps a call. --intra, --inter: TensorFlow's thread
+--form=fit: Keras's compile and fit on a dataset in memory, a window an epoch, counted from
+its first step on. --intra, --inter: TensorFlow's thread
 settings, 0 for its own choice.
 """
 
 import argparse
 import os
+import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -28,7 +30,7 @@ def make_parser():
     parser.add_argument("model")
     parser.add_argument("--intra", type=int, default=0)
     parser.add_argument("--inter", type=int, default=0)
-    parser.add_argument("--form", choices=["call", "loop", "fit", "fit_many"], default="call")
+    parser.add_argument("--form", choices=["call", "loop", "fit"], default="call")
     return parser
 
 
@@ -157,8 +159,7 @@ class FitTrainer:
         self.model = arguments.model
         with strategy.scope():
             self.net = make_net(self.model)
-            self.net.compile(optimizer=make_optimizer(self.model), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                             steps_per_execution=16 if arguments.form == "fit_many" else 1)
+            self.net.compile(optimizer=make_optimizer(self.model), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         parts = [common.make_batches(self.model, part) for part in range(common.REPLICAS)]
         x, y = (np.concatenate([part[k] for part in parts], axis=1) for k in range(2))
         x = x.reshape(-1, *x.shape[2:]).transpose(0, 2, 3, 1)
@@ -166,7 +167,10 @@ class FitTrainer:
         self.dataset = dataset.repeat().prefetch(tf.data.AUTOTUNE)
 
     def train(self, steps):
-        return self.net.fit(self.dataset, epochs=1, steps_per_epoch=steps, verbose=0).history["loss"][-1]
+        starts = []
+        note = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: starts or starts.append(time.perf_counter()))
+        history = self.net.fit(self.dataset, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[note])
+        return history.history["loss"][-1], time.perf_counter() - starts[0]
 
 
 def main():
@@ -175,7 +179,7 @@ def main():
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * common.REPLICAS)
     set_threads(arguments)
     keras.utils.set_random_seed(1)
-    make = FitTrainer if arguments.form.startswith("fit") else Trainer
+    make = FitTrainer if arguments.form == "fit" else Trainer
     trainer = make(arguments, tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
     common.serve(trainer.train, common.BATCH[arguments.model] * common.REPLICAS)
 

@@ -37,8 +37,9 @@ void make_folders(const std::string& folder) {
     at = folder.find('/', at + 1);
     const auto part = folder.substr(0, at);
     if (::mkdir(part.c_str(), kEverybody) == 0 || errno == EEXIST || errno == EISDIR) continue;
+    const int error = errno;
     if (struct stat found = {}; ::stat(part.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) continue;  // of a read-only disk
-    throw Error(ErrorCode::kFailedPrecondition, str("the folder '", part, "' cannot be made: ", errno_text(errno)));
+    throw Error(ErrorCode::kFailedPrecondition, str("the folder '", part, "' cannot be made: ", errno_text(error)));
   }
 }
 
