@@ -8,6 +8,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 
 namespace lockstep {
 namespace {
@@ -97,6 +98,7 @@ std::int64_t CheckpointDirectory::next_number() const {
 
 void CheckpointDirectory::write(CheckpointImage& image) {
   const auto number = image.manifest.number;
+  const trace::Span span("write checkpoint", trace::Category::kCheckpoint, {"checkpoint", number});
   write_checkpoint(files_, path_of(number), image);
   last_number_ = std::max(last_number_, number);
   metrics_[number] = metric_of(image.manifest);
@@ -134,6 +136,7 @@ std::optional<OpenedCheckpoint> CheckpointDirectory::open_newest(std::vector<std
   const auto all = numbers();
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
     try {
+      const trace::Span span("read checkpoint", trace::Category::kCheckpoint, {"checkpoint", *number});
       return open_checkpoint(path_of(*number));
     } catch (const Error& error) {
       // What this library cannot read is not damaged.
@@ -151,9 +154,13 @@ void CheckpointDirectory::remove_all() {
   remove_leftovers();
   const auto left = files_.list(path_);
   if (left != std::vector<std::string>{DirectoryLock::kFileName}) return;
-  files_.remove(str(path_, "/", DirectoryLock::kFileName));
-  lock_ = nullptr;
-  files_.remove(path_);
+  try {
+    files_.remove(str(path_, "/", DirectoryLock::kFileName));
+    lock_ = nullptr;
+    files_.remove(path_);
+  } catch (const Error& error) {  // a mount point, a folder above that may not be written to, another job that begins
+    log_warning(str("the directory of checkpoints is empty and was not removed: ", error.what()));
+  }
 }
 
 }  // namespace lockstep
