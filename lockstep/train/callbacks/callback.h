@@ -34,6 +34,8 @@ class Callback {
   // Whether it saves and brings back the whole of a training: then it begins before all others, and is told of steps and epochs
   // after them, when they know.
   virtual bool keeps_training() const { return false; }
+  // Whether it saves the whole of a training: it is told after those that do not, and before those that also bring it back.
+  virtual bool saves_training() const { return keeps_training(); }
 
   // What it has to remember when training goes on in another process, and that again. BackupAndRestore asks.
   virtual CheckpointPart save() const { return {}; }
@@ -60,7 +62,7 @@ class Callbacks {
   Callbacks(std::initializer_list<Item> items);  // throws kInvalidArgument for a null pointer
 
   void add(const Item& item);
-  // Those that keep the training come after the others.
+  // Those that save the training come after the others, and those that keep it last.
   void put_keepers_last();
 
   auto begin() const noexcept { return list_.begin(); }
