@@ -25,13 +25,14 @@ void train(const std::string& folder, int64_t last, const std::string& weights) 
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
   auto scope = strategy.scope();
   auto model = ls::mirrored<Net>();
-  auto optimizer = ls::optimizer<torch::optim::SGD>(model, 0.05);
+  auto optimizer = ls::optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(0.05).momentum(0.9));
   auto batches = strategy.experimental_distribute_dataset(ls::data::fashion_mnist("train").shuffle(60'000, 1).repeat().batch(64));
   auto iterator = batches.make_iterator();
   int64_t step = 0;
 
   ls::Checkpoint checkpoint(strategy);
-  checkpoint.track("model", model).track("data", iterator).track("step", &step).track_generators();
+  checkpoint.track("model", model).track("optimizer", ls::optimizer_part(optimizer)).track("data", iterator).track("step", &step);
+  checkpoint.track_generators();
   ls::CheckpointManager manager(checkpoint, folder, {.max_to_keep = 3});
   if (auto restored = manager.restore_latest()) std::cout << "goes on from " << restored->path << "\n";
 

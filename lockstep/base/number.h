@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -14,6 +15,13 @@ std::optional<T> whole_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// The shortest text that whole_number() reads back as the same number, every bit of it. Whatever the locale.
+template <typename T>
+std::string exact_text(T value) {
+  char text[64];  // NOLINT: std::to_chars wants one
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 }  // namespace lockstep

@@ -6,11 +6,21 @@
 #include <string>
 
 namespace lockstep {
+namespace internal {
 
-// All arguments written one after the other: str("rank ", 2, ": gone") == "rank 2: gone".
+// Numbers as C++ writes them, whatever the program's locale: no "5.056" for 5056. (To ask is free; to imbue always would make
+// str() a third slower.)
+inline void use_plain_numbers(std::ostream& out) {
+  if (out.getloc() != std::locale::classic()) out.imbue(std::locale::classic());
+}
+
+}  // namespace internal
+
+// All arguments written one after the other: str("rank ", 2, ": gone") == "rank 2: gone". The same in every locale.
 template <typename... Parts>
 std::string str(const Parts&... parts) {
   std::ostringstream out;
+  internal::use_plain_numbers(out);
   (out << ... << parts);
   return out.str();
 }
@@ -25,6 +35,7 @@ inline std::string upper(std::string text) {
 template <typename Range>
 std::string join(const std::string& separator, const Range& range) {
   std::ostringstream out;
+  internal::use_plain_numbers(out);
   bool is_first = true;
   for (const auto& part : range) {
     if (!is_first) out << separator;

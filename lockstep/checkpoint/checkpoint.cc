@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/checkpoint/checkpoint_state.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/cluster/coordination.h"
@@ -91,6 +92,7 @@ void Checkpoint::State::add(const std::string& name, std::shared_ptr<Trackable> 
 
 internal::Parts Checkpoint::State::collect(const char* what) const {
   require_outside_run("saving a checkpoint");
+  const trace::Span span("collect checkpoint", trace::Category::kCheckpoint);
   internal::Parts parts;
   internal::together(workers(), what, [&] {
     for (const auto& one : tracked) parts.emplace_back(one.name, one.part->save());
@@ -143,6 +145,7 @@ std::size_t Checkpoint::State::live_bytes(const internal::Parts& parts) {
 
 RestoredCheckpoint Checkpoint::State::restore(const OpenedCheckpoint& opened, const RestoreOptions& options) const {
   require_outside_run("restoring a checkpoint");
+  const trace::Span span("restore checkpoint", trace::Category::kCheckpoint, {"checkpoint", opened.manifest.number});
   std::vector<std::pair<const Tracked*, CheckpointPart>> parts;
   internal::together(workers(), "restoring a checkpoint", [&] {
     std::vector<std::string> problems;
@@ -229,6 +232,7 @@ void Checkpoint::write(const std::string& folder, const CheckpointInfo& info) {
     if (!state_->is_first()) return std::string();
     auto plan = state_->plan(std::move(parts), info);
     real_files().make_folder(folder_of(folder));
+    const trace::Span span("write checkpoint", trace::Category::kCheckpoint);
     write_checkpoint(real_files(), folder, plan.image);
     return std::string();
   });
@@ -237,6 +241,7 @@ void Checkpoint::write(const std::string& folder, const CheckpointInfo& info) {
 RestoredCheckpoint Checkpoint::read(const std::string& folder, const RestoreOptions& options) {
   OpenedCheckpoint opened;
   internal::together(state_->workers(), "Checkpoint::read", [&] {
+    const trace::Span span("read checkpoint", trace::Category::kCheckpoint);
     opened = open_checkpoint(folder);
     return std::string();
   });

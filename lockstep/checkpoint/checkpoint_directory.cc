@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/checkpoint_directory.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 
@@ -8,21 +9,27 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/trace.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kPrefix = "ckpt-";
+constexpr std::string_view kComing = ".part";          // see write_checkpoint
+constexpr std::string_view kGoing = ".removing";       // of one that is being removed
+constexpr std::int64_t kMost = std::int64_t{1} << 53;  // a folder whose number is larger is not ours
 
 std::optional<std::int64_t> number_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const auto number = whole_number(name.substr(kPrefix.size()));
-  return number && *number >= 0 && str(kPrefix, *number) == name ? number : std::nullopt;
+  return number && *number >= 0 && *number < kMost && str(kPrefix, *number) == name ? number : std::nullopt;
 }
 
 // What a cut-off attempt to write or to remove one has left.
 bool is_leftover(std::string_view name) {
-  return name.starts_with(kPrefix) && (name.ends_with(".part") || name.ends_with(".old"));
+  return std::ranges::any_of(std::array{kComing, kGoing}, [&](std::string_view end) {
+    return name.ends_with(end) && number_of(name.substr(0, name.size() - end.size())).has_value();
+  });
 }
 
 }  // namespace
@@ -97,6 +104,7 @@ std::int64_t CheckpointDirectory::next_number() const {
 
 void CheckpointDirectory::write(CheckpointImage& image) {
   const auto number = image.manifest.number;
+  const trace::Span span("write checkpoint", trace::Category::kCheckpoint, {"checkpoint", number});
   write_checkpoint(files_, path_of(number), image);
   last_number_ = std::max(last_number_, number);
   metrics_[number] = metric_of(image.manifest);
@@ -106,7 +114,7 @@ void CheckpointDirectory::write(CheckpointImage& image) {
 // A name that says so first: a folder that is half removed is no checkpoint.
 void CheckpointDirectory::remove_one(std::int64_t number) noexcept {
   try {
-    const auto old = path_of(number) + ".old";
+    const auto old = str(path_of(number), kGoing);
     files_.rename(path_of(number), old);
     remove_tree(files_, old);
     metrics_.erase(number);
@@ -134,6 +142,7 @@ std::optional<OpenedCheckpoint> CheckpointDirectory::open_newest(std::vector<std
   const auto all = numbers();
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
     try {
+      const trace::Span span("read checkpoint", trace::Category::kCheckpoint, {"checkpoint", *number});
       return open_checkpoint(path_of(*number));
     } catch (const Error& error) {
       // What this library cannot read is not damaged.
@@ -151,9 +160,13 @@ void CheckpointDirectory::remove_all() {
   remove_leftovers();
   const auto left = files_.list(path_);
   if (left != std::vector<std::string>{DirectoryLock::kFileName}) return;
-  files_.remove(str(path_, "/", DirectoryLock::kFileName));
-  lock_ = nullptr;
-  files_.remove(path_);
+  try {
+    files_.remove(str(path_, "/", DirectoryLock::kFileName));
+    lock_ = nullptr;
+    files_.remove(path_);
+  } catch (const Error& error) {  // a mount point, a folder above that may not be written to, another job that begins
+    log_warning(str("the directory of checkpoints is empty and was not removed: ", error.what()));
+  }
 }
 
 }  // namespace lockstep

@@ -49,7 +49,7 @@ class CheckpointDirectory {
   // The newest one that is whole. Those that are not are named in `damage`, and no longer count as kept.
   std::optional<OpenedCheckpoint> open_newest(std::vector<std::string>& damage);
 
-  // All checkpoints, and the directory if nothing else is in it.
+  // All checkpoints, and the directory if nothing else is in it. What cannot be removed stays, with a warning.
   void remove_all();
 
  private:

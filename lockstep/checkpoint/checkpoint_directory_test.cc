@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "lockstep/base/trace.h"
 #include "tests/support/crashing_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/testing.h"
@@ -15,6 +16,7 @@ namespace {
 using testing::CrashingFiles;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::LogCapture;
 using testing::ScratchFolder;
 using testing::ThrowsCode;
 
@@ -128,6 +130,57 @@ TEST(CheckpointDirectory, RemovesEverythingOnRequest) {
   EXPECT_TRUE(real_files().list(folder.path()).empty());
   save(directory, 2);
   EXPECT_EQ(restored(directory), 2);
+}
+
+// A mount point cannot be removed, nor what stands in a folder that may not be written to.
+TEST(CheckpointDirectory, WhatCannotBeRemovedStaysWithAWarning) {
+  bool has_ended = true;
+  for (int call = 0; has_ended; ++call) {
+    const ScratchFolder folder;
+    CrashingFiles files(folder.path());
+    const LogCapture log;
+    CheckpointDirectory directory(folder / "x", {}, files);
+    save(directory, 1);
+    files.end_at(call, CrashingFiles::End::kError);
+    EXPECT_NO_THROW(directory.remove_all()) << call;
+    has_ended = files.has_ended();
+    EXPECT_TRUE(call > 0 || !log.warnings().empty());
+    EXPECT_EQ(real_files().list(folder.path()).empty(), log.warnings().empty()) << call;
+  }
+}
+
+// Whoever ends removes the file that others have opened and not locked yet.
+TEST(DirectoryLock, OfAFileThatIsRemovedIsNone) {
+  const ScratchFolder folder;
+  std::atomic<int> holders = 0;
+  std::atomic<int> most = 0;
+  testing::on_threads(4, [&](int) {
+    for (int i = 0; i < 400; ++i) {
+      try {
+        const DirectoryLock lock(folder.path());
+        most = std::max(most.load(), ++holders);
+        std::this_thread::yield();
+        --holders;
+        unlink((folder / DirectoryLock::kFileName).c_str());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.what();
+      }
+    }
+  });
+  EXPECT_EQ(most, 1);
+}
+
+TEST(CheckpointDirectory, ShowsInTraces) {
+  const ScratchFolder folder;
+  CheckpointDirectory directory(folder.path(), {});
+  trace::start();
+  save(directory, 1);
+  restored(directory);
+  std::vector<std::string> names;
+  for (const auto& thread : trace::stop().threads)
+    for (const auto& span : thread.spans)
+      if (span.category == trace::Category::kCheckpoint) names.push_back(str(span.name, " ", span.first.value));
+  EXPECT_THAT(names, ElementsAre("write checkpoint 1", "read checkpoint 1"));
 }
 
 TEST(CheckpointDirectory, APlaceThatCannotBeWrittenIsNamed) {

@@ -13,6 +13,7 @@
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/checkpoint/checkpoint_state.h"
 #include "lockstep/checkpoint/staging.h"
 
@@ -116,6 +117,7 @@ std::string CheckpointManager::save(const CheckpointInfo& info) {
     if (!s.is_async) {
       s.write();
     } else {
+      const trace::Span span("copy checkpoint", trace::Category::kCheckpoint);
       s.staging.copy(s.plan.live);
       s.start([&s] { s.write(); });
     }

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "lockstep/checkpoint/checkpoint_manager.h"
+#include "lockstep/checkpoint/together.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/replica/replica_set.h"
 #include "lockstep/strategy/mirrored_strategy.h"
@@ -299,6 +300,48 @@ TEST(CheckpointOfWorkers, AFailureOfOneIsEverybodys) {
     if (group.layout().rank == 1) checkpoint.track("other", &step);
     EXPECT_THAT([&] { checkpoint.read(folder / "good"); }, ThrowsCode(ErrorCode::kInvalidArgument, "other"));
     EXPECT_FALSE(CheckpointManager(checkpoint, folder / "empty").restore_latest());
+  });
+}
+
+// A part that communicates, but on the second worker fails before.
+struct Talking : Thing {
+  explicit Talking(WorkerGroup& workers) : group(workers) {}
+  CheckpointPart save() override {
+    if (group.layout().rank == 1) throw Error(ErrorCode::kDataLoss, "one's own");
+    group.exchange("what a part asks", "");
+    return {};
+  }
+  WorkerGroup& group;
+};
+
+TEST(CheckpointOfWorkers, OnesOwnErrorIsThrownWhenTheOthersAreInACallOfAPart) {
+  const ScratchFolder folder;
+  on_workers({1, 1}, [&](WorkerGroup& group) {
+    Checkpoint checkpoint(replicas_of(group));
+    checkpoint.track("talking", std::make_shared<Talking>(group));
+    std::string said;
+    try {
+      checkpoint.write(folder / "c");
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    EXPECT_THAT(said, HasSubstr(group.layout().rank == 1 ? "kDataLoss: one's own" : "different collectives"));
+  });
+}
+
+TEST(CheckpointOfWorkers, WhatIsNoExceptionIsEverybodysFailureToo) {
+  on_workers({1, 1}, [&](WorkerGroup& group) {
+    const auto act = [&] {
+      return internal::together(&group, "odd", [&]() -> std::string {
+        if (group.layout().rank == 1) throw 42;
+        return "";
+      });
+    };
+    if (group.layout().rank == 1) {
+      EXPECT_THROW(act(), int);
+    } else {
+      EXPECT_THAT(act, ThrowsCode(ErrorCode::kInternal, "no std::exception"));
+    }
   });
 }
 

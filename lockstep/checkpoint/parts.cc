@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 
-#include <charconv>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -35,11 +34,7 @@ class NumberPart : public Trackable {
  public:
   explicit NumberPart(T* number) : number_(number) { require(number != nullptr, "track(): the number's address is null"); }
 
-  CheckpointPart save() override {
-    char text[64];  // NOLINT: std::to_chars wants one; a double in the shortest form that reads back the same
-    const auto end = std::to_chars(text, text + sizeof text, *number_).ptr;
-    return {{}, {{"value", std::string(text, end)}}};
-  }
+  CheckpointPart save() override { return {{}, {{"value", exact_text(*number_)}}}; }
   void restore(const CheckpointPart& part) override { *number_ = *whole_number<T>(part.value("value")); }
   std::vector<std::string> problems(const CheckpointPart& part) const override {
     const auto found = part.values.find("value");

@@ -17,6 +17,8 @@ std::string text_of(const std::exception_ptr& error) {
     return str(static_cast<int>(e.code()), " ", e.message());
   } catch (const std::exception& e) {
     return str(static_cast<int>(ErrorCode::kInternal), " ", e.what());
+  } catch (...) {
+    return str(static_cast<int>(ErrorCode::kInternal), " something that is no std::exception was thrown");
   }
 }
 
@@ -37,7 +39,12 @@ std::string together(WorkerGroup* workers, const char* what, const std::function
     mine = std::current_exception();
     text = text_of(mine);
   }
-  const auto all = workers->exchange(what, text);
+  std::vector<std::string> all;
+  try {
+    all = workers->exchange(what, text);
+  } catch (...) {  // the others may be in a call that `act` makes: a consequence of one's own error
+    if (!mine) throw;
+  }
   if (mine) std::rethrow_exception(mine);
   for (int worker = 0; worker < workers->layout().size(); ++worker) {
     const auto& one = all[static_cast<std::size_t>(worker)];

@@ -71,16 +71,24 @@ struct EventWriter::State {
   }
 
   void give(const std::string& event) {
+    if (add(event)) return;
+    log_once(LogLevel::kWarning, str("the event file '", path, "' is written too slowly: ", kMostWaiting >> 20,
+                                     " MB wait already; events are lost until there is room, training goes on"));
+  }
+
+  // False: there is no room.
+  bool add(const std::string& event) {
     const auto frame = data::internal::frame_of(event);
     const std::lock_guard lock(mu);
     if (waiting.size() > kMostWaiting) {
       has_lost = true;
-      return;
+      return false;
     }
     waiting.append(frame.header.data(), frame.header.size());
     waiting.append(event);
     waiting.append(frame.sum.data(), frame.sum.size());
     if (waiting.size() >= kWriteAt) changed.notify_all();
+    return true;
   }
 
   // All of `bytes`, or nothing: a file that ends within an event cannot be read on. 0: good; else why not.

@@ -229,23 +229,42 @@ OptimizerState Optimizer::state() const {
   return state;
 }
 
+namespace {
+
+// A state's two owners: LibTorch's optimizer, and ours.
+struct DividedState {
+  explicit DividedState(const OptimizerState& state) {
+    for (const auto& [name, tensor] : state.tensors)
+      (name.starts_with(kAveragePrefix) ? averages : rest.tensors).emplace_back(name, tensor);
+    for (const auto& [name, number] : state.numbers) {
+      if (name == kStepsName) steps = static_cast<std::int64_t>(number);
+      else rest.numbers.emplace_back(name, number);
+    }
+  }
+
+  OptimizerState rest;
+  NamedTensors averages;
+  std::int64_t steps = 0;
+};
+
+}  // namespace
+
+void Optimizer::check_state(const OptimizerState& state) const {
+  const DividedState divided(state);
+  const auto parameters = model_->named_parameters(0);
+  take_averages(divided.averages, parameters);
+  check_optimizer_state(*optimizers_[0], parameters, divided.rest);
+}
+
 void Optimizer::load_state(const OptimizerState& state) {
   if (model_->is_in_replica())
     throw Error(ErrorCode::kFailedPrecondition, "load_state() inside run(); call it outside, where it reaches all replicas");
-  OptimizerState rest;
-  std::vector<std::pair<std::string, at::Tensor>> averages;
-  for (const auto& [name, tensor] : state.tensors)
-    (name.starts_with(kAveragePrefix) ? averages : rest.tensors).emplace_back(name, tensor);
-  std::int64_t steps = 0;
-  for (const auto& [name, number] : state.numbers) {
-    if (name == kStepsName) steps = static_cast<std::int64_t>(number);
-    else rest.numbers.emplace_back(name, number);
-  }
+  const DividedState divided(state);
   for (std::size_t replica = 0; replica < model_->size(); ++replica) {
     const auto parameters = model_->named_parameters(replica);
-    auto loaded = take_averages(averages, parameters);  // before anything is changed
-    set_optimizer_state(*optimizers_[replica], parameters, rest);
-    (*progress_)[replica] = {.steps = steps, .norm = 0, .averages = std::move(loaded)};
+    auto loaded = take_averages(divided.averages, parameters);  // before anything is changed
+    set_optimizer_state(*optimizers_[replica], parameters, divided.rest);
+    (*progress_)[replica] = {.steps = divided.steps, .norm = 0, .averages = std::move(loaded)};
   }
 }
 

@@ -89,6 +89,8 @@ class Optimizer {
   // kInvalidArgument, naming what is wrong, when it is not of this model and kind of optimizer. Outside run().
   OptimizerState state() const;
   void load_state(const OptimizerState& state);
+  // Throws as load_state() would, and changes nothing.
+  void check_state(const OptimizerState& state) const;
 
   // Names of parameters that no loss has reached since the first step.
   std::vector<std::string> unused_parameters() const { return reducer_->unused_parameters(); }

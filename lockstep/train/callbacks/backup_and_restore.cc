@@ -14,7 +14,9 @@ namespace lockstep {
 BackupAndRestore::BackupAndRestore(std::string folder, const BackupAndRestoreOptions& options)
     : folder_(std::move(folder)), options_(options) {
   require(!folder_.empty(), "BackupAndRestore: the folder has no name");
-  require(options.save_freq >= 0, "BackupAndRestore: save_freq counts steps; 0 is the end of every epoch");
+  if (options.save_freq < 0)
+    throw Error(ErrorCode::kInvalidArgument, str("BackupAndRestore: save_freq is ", options.save_freq,
+                                                 "; it counts steps, from 1 on, and 0 is the end of every epoch"));
 }
 
 void BackupAndRestore::on_train_begin(Training& training) {

@@ -35,7 +35,7 @@ class BackupAndRestore : public Callback {
  public:
   explicit BackupAndRestore(std::string folder, const BackupAndRestoreOptions& options = {});
 
-  bool keeps_training() const override { return true; }
+  Turn turn() const override { return Turn::kKeeps; }
   // Throws kInvalidArgument when the checkpoint is another model's, kDataLoss when there are some and none is whole.
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;

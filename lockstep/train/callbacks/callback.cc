@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/str.h"
+
 namespace lockstep {
 
 Callbacks::Callbacks(std::initializer_list<Item> items) {
@@ -9,13 +11,14 @@ Callbacks::Callbacks(std::initializer_list<Item> items) {
 }
 
 void Callbacks::add(const Item& item) {
-  require(item.callback_ != nullptr, "callbacks: one of them is a null pointer");
+  if (item.callback_ == nullptr)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("callbacks: number ", list_.size(), " of the list, from 0, is a null pointer"));
   list_.push_back(item.callback_);
 }
 
 void Callbacks::put_in_order() {
-  std::ranges::stable_partition(list_, [](const auto& callback) { return !callback->keeps_training(); });
-  std::ranges::stable_partition(list_, [](const auto& callback) { return callback->checks_training(); });
+  std::ranges::stable_sort(list_, {}, [](const auto& one) { return one->turn(); });
 }
 
 }  // namespace lockstep

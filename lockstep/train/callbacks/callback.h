@@ -12,6 +12,14 @@
 
 namespace lockstep {
 
+// Who is told of a step or an epoch before whom.
+enum class Turn {
+  kChecks,  // looks whether a step was good, and may fail() training before others save
+  kUsual,
+  kSaves,  // saves the whole of a training, when the others know
+  kKeeps,  // brings it back too: the last, and the first that is told of the beginning
+};
+
 // What is told how training goes. Derive from it, override what you need, and give it to fit() or evaluate().
 //
 // All functions are called on the thread that called fit(), outside run(), on every worker: write files only where
@@ -33,11 +41,7 @@ class Callback {
   virtual void on_test_batch_end(Training&) {}
   virtual void on_test_end(Training&, const Logs& /*logs*/) {}
 
-  // Whether it saves and brings back the whole of a training: then it begins before all others, and is told of steps and epochs
-  // after them, when they know.
-  virtual bool keeps_training() const { return false; }
-  // Whether it looks if a step was good, and may fail() training: then it is told before all others, who may save.
-  virtual bool checks_training() const { return false; }
+  virtual Turn turn() const { return Turn::kUsual; }
 
   // What it has to remember when training goes on in another process, and that again. BackupAndRestore asks.
   virtual CheckpointPart save() const { return {}; }
@@ -64,7 +68,7 @@ class Callbacks {
   Callbacks(std::initializer_list<Item> items);  // throws kInvalidArgument for a null pointer
 
   void add(const Item& item);
-  // Those that check the training come before the others, those that keep it after them.
+  // By their turns; those of one turn as they are.
   void put_in_order();
 
   auto begin() const noexcept { return list_.begin(); }

@@ -1,15 +1,21 @@
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <cstdio>
 #include <cstdlib>
 
 #include "lockstep/base/str.h"
+#include "lockstep/train/callbacks/backup_and_restore.h"
 #include "lockstep/train/callbacks/csv_logger.h"
 #include "lockstep/train/callbacks/early_stopping.h"
 #include "lockstep/train/callbacks/lambda_callback.h"
 #include "lockstep/train/callbacks/learning_rate_scheduler.h"
+#include "lockstep/train/callbacks/model_checkpoint.h"
 #include "lockstep/train/callbacks/progress_bar.h"
 #include "lockstep/train/callbacks/reduce_lr_on_plateau.h"
+#include "lockstep/train/callbacks/tensor_board.h"
+#include "lockstep/train/callbacks/trace_steps.h"
+#include "lockstep/train/callbacks/values.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/testing.h"
 
@@ -20,6 +26,7 @@ namespace {
 
 using testing::code_of;
 using testing::content_of;
+using testing::ThrowsCode;
 
 struct Told {
   double rate = 1.0;
@@ -67,6 +74,17 @@ TEST(Callbacks, EarlyStoppingKnowsThatMoreAccuracyIsBetter) {
   EXPECT_TRUE(told.training.is_stopping());
 }
 
+TEST(Monitor, AsksTheMetricWhatIsBetter) {
+  const auto is_more_better = [](const char* name) { return Monitor(name, MonitorMode::kAuto).is_better(1, 0); };
+  for (const char* name : {"val_cosine_similarity", "pearson_correlation", "val_concordance_correlation", "val_auc",
+                           "val_weighted_output_1_r2_score", "output_12_cosine_similarity", "val_cosine_similarity_2",
+                           "val_accuracy", "my_accuracy", "val_true_positives"})
+    EXPECT_TRUE(is_more_better(name)) << name;
+  for (const char* name :
+       {"loss", "val_loss", "output_0_loss", "val_mean_squared_error", "val_false_positives", "mean", "val_"})
+    EXPECT_FALSE(is_more_better(name)) << name;
+}
+
 TEST(Callbacks, RememberOverARestart) {
   Told told;
   EarlyStopping stopping({.patience = 3}), other({.patience = 3});
@@ -78,6 +96,20 @@ TEST(Callbacks, RememberOverARestart) {
   EXPECT_TRUE(told.training.is_stopping());
   ReduceLROnPlateau plateau;
   EXPECT_EQ(code_of([&] { plateau.restore({}); }), ErrorCode::kDataLoss);
+  CheckpointPart part;
+  internal::put(part, "tenth", 0.1);
+  EXPECT_EQ(part.values["tenth"], "0.1");  // the shortest text that is this number, in every locale
+  EXPECT_EQ(internal::get(part, "tenth"), 0.1);
+}
+
+TEST(Callbacks, EarlyStoppingKeepsACopyOfWhatItIsGivenBack) {
+  auto part = EarlyStopping().save();
+  const auto in_file = at::ones({2});
+  part.tensors.emplace_back("w", in_file);
+  EarlyStopping stopping;
+  stopping.restore(part);
+  in_file.zero_();
+  EXPECT_TRUE(at::equal(stopping.save().tensors.at(0).second, at::ones({2})));
 }
 
 TEST(Callbacks, ReduceLROnPlateauReducesAndCoolsDown) {
@@ -92,6 +124,7 @@ TEST(Callbacks, ReduceLROnPlateauReducesAndCoolsDown) {
   EXPECT_THAT(rates, ::testing::ElementsAre(1, 1, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2));
   EXPECT_EQ(told.end(plateau, {{"val_loss", 0.5}}).at("learning_rate"), 0.2);
   EXPECT_EQ(code_of([] { ReduceLROnPlateau({.factor = 1}); }), ErrorCode::kInvalidArgument);
+  EXPECT_THAT([] { ReduceLROnPlateau({.patience = -3}); }, ThrowsCode(ErrorCode::kInvalidArgument, "patience is -3"));
 }
 
 TEST(Callbacks, LearningRateSchedulerSetsTheRateOfAnEpoch) {
@@ -105,6 +138,30 @@ TEST(Callbacks, LearningRateSchedulerSetsTheRateOfAnEpoch) {
   EXPECT_DOUBLE_EQ(told.rate, 0.1);
 }
 
+TEST(Callbacks, LearningRateSchedulerSetsARateOnceWhenAnEpochGoesOnInItsMiddle) {
+  const auto halve = [](int, double rate) { return rate / 2; };
+  Told told;
+  LearningRateScheduler scheduler(halve);
+  told.progress.epoch = 3;
+  scheduler.on_epoch_begin(told.training);
+  EXPECT_EQ(told.rate, 0.5);
+  LearningRateScheduler resumed(halve);
+  resumed.restore(scheduler.save());
+  resumed.on_epoch_begin(told.training);
+  EXPECT_EQ(told.rate, 0.5);
+  told.progress.epoch = 4;
+  resumed.on_epoch_begin(told.training);
+  EXPECT_EQ(told.rate, 0.25);
+  // Saved between two epochs: the next one has no rate yet.
+  LearningRateScheduler later(halve);
+  later.restore(resumed.save());
+  told.progress.epoch = 5;
+  later.on_epoch_begin(told.training);
+  EXPECT_EQ(told.rate, 0.125);
+  later.on_epoch_begin(told.training);  // another fit() over the same epochs
+  EXPECT_EQ(told.rate, 0.0625);
+}
+
 TEST(Callbacks, CSVLoggerWritesALineAnEpochAndGoesOn) {
   const testing::ScratchFolder folder;
   const auto file = folder / "log.csv";
@@ -112,8 +169,8 @@ TEST(Callbacks, CSVLoggerWritesALineAnEpochAndGoesOn) {
   CSVLogger logger(file);
   logger.on_train_begin(told.training);
   told.end(logger, {{"loss", 0.5}, {"accuracy", 0.75}});
-  told.end(logger, {{"loss", 0.25}});
-  EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,,0.25\n");
+  told.end(logger, {{"loss", 1.0 / 3}});
+  EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,,0.3333333333333333\n");
   // Resumed at epoch 1: its line is written anew.
   Told again;
   again.progress.epoch = 1;
@@ -163,7 +220,33 @@ TEST(Callbacks, ListsTakeAnyCallback) {
   const auto shared = std::make_shared<EarlyStopping>();
   const Callbacks list = {shared, LambdaCallback({}), CSVLogger("x.csv")};
   EXPECT_EQ(list.size(), 3U);
-  EXPECT_EQ(code_of([] { Callbacks{std::shared_ptr<EarlyStopping>()}; }), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(
+      [&] {
+        (Callbacks{shared, std::shared_ptr<EarlyStopping>()});
+      },
+      ThrowsCode(ErrorCode::kInvalidArgument, "number 1 of the list"));
+}
+
+// Who is told last saves what all the others know.
+TEST(Callbacks, ThoseThatSaveTheTrainingComeLastAndTheOneThatBringsItBackAfterThem) {
+  const auto backup = std::make_shared<BackupAndRestore>("backup");
+  const auto folder = std::make_shared<ModelCheckpoint>("folder");
+  const auto file = std::make_shared<ModelCheckpoint>("best.safetensors");
+  const auto stopping = std::make_shared<EarlyStopping>();
+  const auto check = std::make_shared<TerminateOnNaN>();
+  for (auto list : {Callbacks{backup, folder, file, stopping, check}, Callbacks{folder, file, backup, check, stopping}}) {
+    list.put_in_order();
+    EXPECT_EQ(std::vector(list.begin(), list.end()),
+              (std::vector<std::shared_ptr<Callback>>{check, file, stopping, folder, backup}));
+  }
+}
+
+TEST(Callbacks, RefuseNumbersByTheirValue) {
+  EXPECT_THAT([] { BackupAndRestore("x", {.save_freq = -2}); }, ThrowsCode(ErrorCode::kInvalidArgument, "save_freq is -2"));
+  EXPECT_THAT([] { ModelCheckpoint("x", {.save_freq = -2}); }, ThrowsCode(ErrorCode::kInvalidArgument, "save_freq is -2"));
+  EXPECT_THAT([] { TensorBoard("x", {.histogram_freq = -1}); },
+              ThrowsCode(ErrorCode::kInvalidArgument, "histogram_freq is -1"));
+  EXPECT_THAT([] { TraceSteps("x", 3, 0); }, ThrowsCode(ErrorCode::kInvalidArgument, "the first step 3, and 0 steps"));
 }
 
 TEST(Logs, KeepTheirOrderAndSayWhatThereIs) {

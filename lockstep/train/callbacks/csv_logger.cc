@@ -1,7 +1,6 @@
 #include "lockstep/train/callbacks/csv_logger.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -16,12 +15,6 @@ std::vector<std::string> fields_of(const std::string& line, char separator) {
   std::istringstream in(line);
   for (std::string field; std::getline(in, field, separator);) fields.push_back(field);
   return fields;
-}
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.10g", value);
-  return text;
 }
 
 }  // namespace
@@ -56,7 +49,7 @@ void CSVLogger::on_epoch_end(Training& training, Logs& logs) {
   auto line = std::to_string(training.epoch());
   for (const auto& name : names_) {
     const auto value = logs.find(name);
-    line += options_.separator + (value ? number_text(*value) : "");
+    line += options_.separator + (value ? exact_text(*value) : "");
   }
   lines_.emplace_back(training.epoch(), line);
   write();

@@ -47,7 +47,8 @@ void EarlyStopping::on_epoch_end(Training& training, Logs& logs) {
 void EarlyStopping::on_train_end(Training& training) {
   if (best_weights_.tensors.empty()) return;
   training.model().set_weights(best_weights_);
-  log_info(str("EarlyStopping: the weights are those of epoch ", best_epoch_ + 1, ", ", options_.monitor, " ", best_));
+  if (training.is_chief())
+    log_info(str("EarlyStopping: the weights are those of epoch ", best_epoch_ + 1, ", ", options_.monitor, " ", best_));
 }
 
 CheckpointPart EarlyStopping::save() const {
@@ -62,7 +63,8 @@ void EarlyStopping::restore(const CheckpointPart& part) {
   best_ = internal::get(part, "best");
   wait_ = static_cast<int>(internal::get(part, "wait"));
   best_epoch_ = static_cast<int>(internal::get(part, "best_epoch"));
-  best_weights_ = {part.tensors, {}};
+  best_weights_ = {};
+  for (const auto& [name, tensor] : part.tensors) best_weights_.tensors.emplace_back(name, tensor.clone());  // of a mapped file
   is_restored_ = true;
 }
 

@@ -16,7 +16,9 @@ ModelCheckpoint::ModelCheckpoint(std::string path, const ModelCheckpointOptions&
       monitor_(options.monitor, options.mode),
       best_(options.initial_value_threshold.value_or(monitor_.worst())) {
   require(!path_.empty(), "ModelCheckpoint: the path is empty");
-  require(options.save_freq >= 0, "ModelCheckpoint: save_freq counts steps; 0 is the end of every epoch");
+  if (options.save_freq < 0)
+    throw Error(ErrorCode::kInvalidArgument, str("ModelCheckpoint: save_freq is ", options.save_freq,
+                                                 "; it counts steps, from 1 on, and 0 is the end of every epoch"));
 }
 
 void ModelCheckpoint::on_train_begin(Training& training) {

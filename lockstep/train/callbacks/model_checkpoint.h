@@ -31,7 +31,7 @@ class ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
-  bool keeps_training() const override { return !is_file(); }
+  Turn turn() const override { return is_file() ? Turn::kUsual : Turn::kSaves; }
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
   void on_epoch_end(Training& training, Logs& logs) override;

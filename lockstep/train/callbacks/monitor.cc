@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <regex>
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/train/metrics/names.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +16,19 @@ namespace {
 constexpr std::array kMoreIsBetter = {"acc", "auc",   "precision",      "recall",         "f1",          "fbeta",      "iou",
                                       "r2",  "score", "true_positives", "true_negatives", "sensitivity", "specificity"};
 
+// A metric's name without what fit() puts around it: "val_output_1_auc_2" is "auc".
+std::string metric_of(const std::string& name) {
+  static const std::regex around("(?:val_)?(?:weighted_)?(?:output_[0-9]+_)?(.*?)(?:_[0-9]+)?");
+  std::smatch found;
+  return std::regex_match(name, found, around) ? found[1].str() : name;
+}
+
 bool more_is_better(const std::string& name) {
+  const auto metric = metric_of(name);
+  if (std::ranges::count(metrics::metric_names(), metric) > 0) {
+    const auto direction = metrics::rule_by_name(metric)->direction();
+    if (direction != metrics::Direction::kUnknown) return direction == metrics::Direction::kUp;
+  }
   return std::ranges::any_of(kMoreIsBetter, [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 

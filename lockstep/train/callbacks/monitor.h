@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Whether less or more is better; kAuto: more for accuracies, AUC, precision, recall and the like, else less.
+// Whether less or more is better; kAuto: what the metric of that name says (MetricRule::direction). Of a name that no metric
+// has: more for accuracies, AUC, precision, recall and the like, else less.
 enum class MonitorMode { kAuto, kMin, kMax };
 
 // Watches one value of the logs.

@@ -14,7 +14,9 @@ ReduceLROnPlateau::ReduceLROnPlateau(const ReduceLROnPlateauOptions& options)
     throw Error(ErrorCode::kInvalidArgument,
                 str("ReduceLROnPlateau: factor is ", options.factor, "; it must lie between 0 and 1, or nothing is reduced"));
   if (options.patience < 0 || options.cooldown < 0 || options.min_lr < 0)
-    throw Error(ErrorCode::kInvalidArgument, "ReduceLROnPlateau: patience, cooldown and min_lr must not be negative");
+    throw Error(ErrorCode::kInvalidArgument,
+                str("ReduceLROnPlateau: patience is ", options.patience, ", cooldown is ", options.cooldown, ", min_lr is ",
+                    options.min_lr, "; none of them may be negative"));
 }
 
 void ReduceLROnPlateau::on_train_begin(Training&) {

@@ -1,5 +1,6 @@
 #include "lockstep/train/callbacks/tensor_board.h"
 
+#include "lockstep/base/str.h"
 #include "lockstep/observe/event_writer.h"
 #include "lockstep/observe/step_stats.h"
 #include "lockstep/observe/summary.h"
@@ -15,8 +16,10 @@ const std::string kValidation = "val_";
 TensorBoard::TensorBoard(std::string folder, const TensorBoardOptions& options)
     : folder_(std::move(folder)), options_(options) {
   require(!folder_.empty(), "TensorBoard: the folder has no name");
-  require(options.update_freq >= 0 && options.histogram_freq >= 0,
-          "TensorBoard: update_freq counts steps and histogram_freq epochs; 0 turns them off");
+  if (options.update_freq < 0 || options.histogram_freq < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("TensorBoard: update_freq is ", options.update_freq, ", histogram_freq is ", options.histogram_freq,
+                    "; they count steps and epochs, from 1 on, and 0 turns them off"));
 }
 
 void TensorBoard::on_train_begin(Training& training) {

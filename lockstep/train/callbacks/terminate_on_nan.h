@@ -8,7 +8,7 @@ namespace lockstep {
 // step and the parameters that are not finite. Looks after every step.
 class TerminateOnNaN : public Callback {
  public:
-  bool checks_training() const override { return true; }
+  Turn turn() const override { return Turn::kChecks; }
   void on_train_batch_end(Training& training) override;
 };
 

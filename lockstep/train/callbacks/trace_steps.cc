@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lockstep/base/str.h"
 #include "lockstep/base/trace.h"
 #include "lockstep/observe/gather_trace.h"
 #include "lockstep/train/model/model.h"
@@ -10,7 +11,10 @@ namespace lockstep {
 
 TraceSteps::TraceSteps(std::string file, std::int64_t first, std::int64_t count)
     : file_(std::move(file)), first_(first), count_(count) {
-  require(!file_.empty() && first >= 0 && count > 0, "TraceSteps: give a file, a first step from 0 on and at least one step");
+  if (file_.empty() || first < 0 || count < 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("TraceSteps: the file is '", file_, "', the first step ", first, ", and ", count,
+                    " steps are wanted; give a file's name, a first step from 0 on, and at least one step"));
 }
 
 void TraceSteps::on_train_begin(Training&) { done_ = 0; }

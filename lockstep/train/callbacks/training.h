@@ -65,7 +65,7 @@ class Training {
   // The same over all workers, which must all ask at the same step.
   Logs all_logs() const { return reach_.all_logs(); }
 
-  // Of the optimizer, in all replicas; set_learning_rate is kFailedPrecondition under a schedule. All workers must set the
+  // Of the optimizer, in all replicas; set_learning_rate is kInvalidArgument under a schedule. All workers must set the
   // same.
   double learning_rate() const { return reach_.learning_rate(); }
   void set_learning_rate(double rate) { reach_.set_learning_rate(rate); }

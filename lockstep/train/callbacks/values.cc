@@ -1,18 +1,12 @@
 #include "lockstep/train/callbacks/values.h"
 
-#include <cstdio>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::internal {
 
-void put(CheckpointPart& part, const std::string& name, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  part.values[name] = text;
-}
+void put(CheckpointPart& part, const std::string& name, double value) { part.values[name] = exact_text(value); }
 
 double get(const CheckpointPart& part, const std::string& name) {
   const auto found = part.values.find(name);

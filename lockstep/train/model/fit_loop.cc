@@ -120,7 +120,7 @@ History FitLoop::run_epochs() {
   // Whoever brings back an earlier state does it before the others begin.
   for (const bool keepers : {true, false})
     tell([&](Callback& one) {
-      if (one.keeps_training() == keepers) one.on_train_begin(training_);
+      if ((one.turn() == Turn::kKeeps) == keepers) one.on_train_begin(training_);
     });
   agree_on_stop();
   while (progress_.epoch < progress_.epochs && !training_.is_stopping()) {
@@ -198,7 +198,7 @@ bool FitLoop::step() {
   progress_.iterations = runner_.iterations();
   progress_.is_between_updates = runner_.is_between_updates();
   tell([&](Callback& one) {
-    if (one.keeps_training()) clock_.enter(StepPhase::kCheckpoint);
+    if (one.turn() >= Turn::kSaves) clock_.enter(StepPhase::kCheckpoint);
     one.on_train_batch_end(training_);
   });
   last_times_ = clock_.end_step();

@@ -1,5 +1,6 @@
 #include "lockstep/train/optimizers/optimizer_state.h"
 
+#include <c10/util/Type.h>
 #include <torch/torch.h>
 
 #include <map>
@@ -60,6 +61,7 @@ struct Writer {
 
 // Takes what it finds, and notes what it has taken.
 struct Reader {
+  const bool copies;
   std::map<std::string, at::Tensor>& tensors;
   std::map<std::string, double>& numbers;
   const std::string& name;
@@ -73,7 +75,7 @@ struct Reader {
       throw Error(ErrorCode::kInvalidArgument,
                   lockstep::str("optimizer state '", found->first, "' has shape ", found->second.sizes(), ", the parameter ",
                                 parameter.sizes(), "; the state must come from the same model"));
-    value = found->second.detach().to(parameter.device()).clone();
+    value = copies ? found->second.detach().to(parameter.device()).clone() : found->second;
     tensors.erase(found);
     has_any = true;
   }
@@ -138,12 +140,16 @@ at::Tensor archive_of(const torch::optim::Optimizer& optimizer) {
   return tensor;
 }
 
-void load_archive(torch::optim::Optimizer& optimizer, const OptimizerState& state) {
+const at::Tensor& archive_in(const OptimizerState& state) {
   if (state.tensors.size() != 1 || state.tensors[0].first != kArchive || state.tensors[0].second.scalar_type() != at::kByte)
     throw Error(ErrorCode::kInvalidArgument,
                 "the optimizer state is by name, and this optimizer's is LibTorch's archive; the "
                 "state must come from the same kind of optimizer");
-  const auto bytes = state.tensors[0].second.cpu().contiguous();
+  return state.tensors[0].second;
+}
+
+void load_archive(torch::optim::Optimizer& optimizer, const OptimizerState& state) {
+  const auto bytes = archive_in(state).cpu().contiguous();
   torch::serialize::InputArchive archive;
   archive.load_from(reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()), static_cast<std::size_t>(bytes.numel()));
   optimizer.load(archive);
@@ -160,6 +166,39 @@ void require_nothing_left(const std::map<std::string, at::Tensor>& tensors, cons
   throw Error(ErrorCode::kInvalidArgument,
               str("optimizer state that neither this kind of optimizer nor these parameters have: ", join(", ", left),
                   "; it must come from the same kind of optimizer over the same model"));
+}
+
+// Puts the state in place, or only looks whether it could.
+void take_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state,
+                bool is_check) {
+  std::map<std::string, at::Tensor> tensors(state.tensors.begin(), state.tensors.end());
+  std::map<std::string, double> numbers(state.numbers.begin(), state.numbers.end());
+  const bool is_known = with_state_type(optimizer, [&]<typename State>(State*) {
+    auto& groups = optimizer.param_groups();
+    std::vector<std::pair<at::Tensor, std::unique_ptr<State>>> made;
+    std::vector<std::pair<std::size_t, double>> rates;
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+      if (const auto rate = numbers.find(group_key(group)); rate != numbers.end()) {
+        rates.emplace_back(group, rate->second);
+        numbers.erase(rate);
+      }
+      for (const auto& parameter : groups[group].params()) {
+        const auto name = name_of_parameter(parameter, parameters);
+        auto mine = std::make_unique<State>();
+        Reader reader{!is_check, tensors, numbers, name, parameter};
+        visit_state(optimizer, *mine, reader);
+        if (reader.has_any) made.emplace_back(parameter, std::move(mine));
+      }
+    }
+    require_nothing_left(tensors, numbers);
+    if (is_check) return;
+    optimizer.state().clear();
+    for (auto& [parameter, mine] : made) optimizer.state()[state_key(optimizer.state(), parameter)] = std::move(mine);
+    for (const auto& [group, rate] : rates) groups[group].options().set_lr(rate);
+  });
+  if (is_known) return;
+  if (is_check) archive_in(state);
+  else load_archive(optimizer, state);
 }
 
 }  // namespace
@@ -185,31 +224,18 @@ OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, con
 }
 
 void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state) {
-  std::map<std::string, at::Tensor> tensors(state.tensors.begin(), state.tensors.end());
-  std::map<std::string, double> numbers(state.numbers.begin(), state.numbers.end());
-  const bool is_known = with_state_type(optimizer, [&]<typename State>(State*) {
-    auto& groups = optimizer.param_groups();
-    std::vector<std::pair<at::Tensor, std::unique_ptr<State>>> made;
-    std::vector<std::pair<std::size_t, double>> rates;
-    for (std::size_t group = 0; group < groups.size(); ++group) {
-      if (const auto rate = numbers.find(group_key(group)); rate != numbers.end()) {
-        rates.emplace_back(group, rate->second);
-        numbers.erase(rate);
-      }
-      for (const auto& parameter : groups[group].params()) {
-        const auto name = name_of_parameter(parameter, parameters);
-        auto mine = std::make_unique<State>();
-        Reader reader{tensors, numbers, name, parameter};
-        visit_state(optimizer, *mine, reader);
-        if (reader.has_any) made.emplace_back(parameter, std::move(mine));
-      }
-    }
-    require_nothing_left(tensors, numbers);
-    optimizer.state().clear();
-    for (auto& [parameter, mine] : made) optimizer.state()[state_key(optimizer.state(), parameter)] = std::move(mine);
-    for (const auto& [group, rate] : rates) groups[group].options().set_lr(rate);
-  });
-  if (!is_known) load_archive(optimizer, state);
+  take_state(optimizer, parameters, state, false);
+}
+
+void check_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state) {
+  take_state(optimizer, parameters, state, true);
+}
+
+std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {
+  auto name = c10::demangle(typeid(optimizer).name());
+  name.resize(std::min(name.find('<'), name.size()));
+  const auto scope = name.rfind("::");
+  return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
 std::vector<at::Tensor> take_averages(const NamedTensors& averages, const NamedTensors& parameters) {

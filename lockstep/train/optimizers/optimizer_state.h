@@ -25,6 +25,11 @@ OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, con
 // changed, when the state is not of this kind of optimizer and these parameters: what is unexpected, or of another shape, is
 // named.
 void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state);
+// Throws as set_optimizer_state() would, and changes nothing. (What an archive has inside is not looked at.)
+void check_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state);
+
+// The name of its class: "Adam", "LionOptimizer". States are of one kind.
+std::string optimizer_kind(const torch::optim::Optimizer& optimizer);
 
 // Moving averages stand beside an optimizer's own state under these names.
 inline constexpr const char* kAveragePrefix = "average/";

@@ -6,6 +6,7 @@
 
 #include "lockstep/strategy/mirrored_strategy.h"
 #include "lockstep/train/optimizer.h"
+#include "lockstep/train/optimizers/optimizer_part.h"
 #include "lockstep/train/schedules/schedules.h"
 #include "tests/support/testing.h"
 
@@ -141,6 +142,40 @@ TEST(OptimizerState, OfAnotherModelOrKindIsRefusedAndChangesNothing) {
   EXPECT_THAT([&] { set_optimizer_state(*adam, parameters, state); },
               ThrowsCode(ErrorCode::kInvalidArgument, "exp_avg/w", "[2]", "[3, 4]"));
   EXPECT_THAT([&] { get_optimizer_state(*adam, {}); }, ThrowsCode(ErrorCode::kInvalidArgument, "[3, 4]"));
+}
+
+// What a checkpoint asks before it changes anything.
+TEST(OptimizerPart, OfAnotherKindOrModelSaysSoBeforeItIsRestored) {
+  using ::testing::ElementsAre;
+  using ::testing::HasSubstr;
+  using ::testing::IsEmpty;
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto model = mirrored<Net>();
+  const auto made = [&](const OptimizerSpec& spec) { return optimizer_part(lockstep::optimizer(model, spec)); };
+  auto trained = lockstep::optimizer(model, spec_of("adam"));
+  train(strategy, model, trained, 0, 2);
+  const auto of_adam = optimizer_part(trained)->save();
+  EXPECT_EQ(of_adam.values.at("kind"), "Adam");
+  EXPECT_THAT(made(SGD(0.1))->problems(of_adam), ElementsAre(HasSubstr("'Adam', and this optimizer is 'SGD'")));
+  EXPECT_THAT(made(Adam(0.1))->problems(made(SGD(0.1))->save()), ElementsAre(HasSubstr("'SGD'")));  // which has no tensors
+
+  const auto same = made(spec_of("adam"));
+  EXPECT_THAT(same->problems(of_adam), IsEmpty());
+  EXPECT_THAT(same->save().tensors, IsEmpty());  // they are only looked at
+  auto other = of_adam;
+  other.tensors[0].second = torch::zeros({7});
+  EXPECT_THAT(same->problems(other), ElementsAre(HasSubstr(other.tensors[0].first + "' has shape [7]")));
+  other = of_adam;
+  other.values["steps"] = "many";
+  EXPECT_THAT(same->problems(other), ElementsAre(HasSubstr("'many'")));
+
+  auto earlier = of_adam;  // when no kind was saved
+  earlier.values.erase("kind");
+  EXPECT_THAT(made(SGD(0.1))->problems(earlier), ElementsAre(HasSubstr("exp_avg_sq/first.weight")));
+  EXPECT_THAT(same->problems(earlier), IsEmpty());
+  same->restore(earlier);
+  EXPECT_EQ(same->save().values, of_adam.values);
 }
 
 // LBFGS is not known by name: its state travels as LibTorch writes it.
