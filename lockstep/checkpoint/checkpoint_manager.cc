@@ -157,4 +157,6 @@ void CheckpointManager::remove_all() {
 
 const std::string& CheckpointManager::directory() const noexcept { return state_->directory.path(); }
 
+Checkpoint CheckpointManager::checkpoint() const { return state_->checkpoint; }
+
 }  // namespace lockstep
