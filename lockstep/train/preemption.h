@@ -21,8 +21,8 @@ inline constexpr std::chrono::seconds kSameNotice(3);
 bool is_preempted() noexcept;
 std::optional<std::chrono::steady_clock::time_point> preempted_at() noexcept;
 
-// Calls `exit_fn`, or, where there is none, ends the process with kPreemptedExitCode. All workers call it when their training is
-// on the disk (null: there are no others); whoever goes first disturbs nobody.
+// Calls `exit_fn`, or, where there is none, ends the process with kPreemptedExitCode. All workers call it when their training
+// is on the disk (null: there are no others); whoever goes first disturbs nobody.
 void leave_together(WorkerGroup* workers, const std::function<void()>& exit_fn);
 
 }  // namespace lockstep::internal

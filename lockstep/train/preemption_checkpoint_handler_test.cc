@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -86,6 +87,17 @@ TEST(PreemptionCheckpointHandler, SavesOnceAndEndsAfterTheCallInWhichItIsTold) {
   EXPECT_EQ(again.handler->total_run_calls(), 3);
   again.handler->run([] {});  // the notice was the other program's
   EXPECT_EQ(again.exits, 0);
+}
+
+TEST(PreemptionNotice, ASecondOneLaterEndsTheProcess) {
+  const auto hear_twice = [] {
+    const auto notice = internal::listen_for_preemption();
+    std::raise(SIGTERM);
+    std::this_thread::sleep_for(internal::kSameNotice + 100ms);
+    std::raise(SIGTERM);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(hear_twice(), ::testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(PreemptionCheckpointHandler, WithAGracePeriodSavesTwiceAndGoesOnInBetween) {

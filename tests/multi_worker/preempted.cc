@@ -35,7 +35,7 @@ void preempted(const Parameters& parameters) {
       if (is_now("throws") && !is_in_replica) throw_now();
       strategy.run([&](ReplicaContext&) {
         if (is_now("throws") && is_in_replica) throw_now();
-        sum.assign_add(1.0);
+        sum.assign_add(torch::ones({}));
       });
       std::this_thread::sleep_for(std::chrono::milliseconds(parameters.number("work", 0)));
     });

@@ -20,6 +20,8 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) / 1000;
 }
 
+std::chrono::milliseconds time_to_save(const RunOptions& options) { return std::max(options.grace, options.save_grace); }
+
 std::string current_folder() {
   std::error_code error;
   return std::filesystem::current_path(error).string();
@@ -155,7 +157,7 @@ void Attempt::end_in_time() {
   constexpr std::chrono::seconds kOwnEnd(1);
   const bool had_its_time = failed_at_ && Clock::now() - *failed_at_ > std::min<Clock::duration>(kOwnEnd, job_.options.grace);
   // Those that save with one that has saved already are not hurried.
-  const bool is_saving_over = preempted_at_ && Clock::now() - *preempted_at_ > job_.options.save_grace;
+  const bool is_saving_over = preempted_at_ && Clock::now() - *preempted_at_ > time_to_save(job_.options);
   if (!end_began_ && (had_its_time || is_saving_over || is_training_over())) begin_end(SIGTERM);
   if (!end_began_ || was_killed_ || Clock::now() - *end_began_ <= time_to_end_) return;
   was_killed_ = true;
@@ -169,7 +171,7 @@ void Attempt::interrupt(int signal) {
   }
   was_interrupted_ = true;
   job_.printer.hurry();
-  if (signal == SIGTERM) time_to_end_ = std::max(job_.options.grace, job_.options.save_grace);
+  if (signal == SIGTERM) time_to_end_ = time_to_save(job_.options);
   say(job_.printer, str("passes ", strsignal(signal), " on to all tasks"));
   begin_end(signal);
 }
