@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "lockstep/collective/worker_group.h"
+#include "lockstep/observe/metrics_endpoint.h"
+#include "lockstep/train/callbacks/prometheus.h"
 #include "tests/multi_worker/collectives.h"
 #include "tests/support/scratch_folder.h"
 
@@ -104,6 +106,11 @@ void report_stops(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report.expect("failed",
                 code_of_call([&] { model.fit(examples(), {.epochs = 9, .callbacks = {fail}, .verbose = Verbose::kSilent}); }),
                 ErrorCode::kOutOfRange);
+  const MetricsEndpoint taken("0", std::make_shared<MetricsRegistry>());  // the chief's counts: nobody else listens
+  const Prometheus prometheus({.port = taken.port()});
+  report.expect("its port is taken",
+                code_of_call([&] { model.fit(examples(), {.callbacks = {prometheus}, .verbose = Verbose::kSilent}); }),
+                ErrorCode::kFailedPrecondition);
 }
 
 // The chief's new folder, on all workers.
