@@ -2,6 +2,7 @@
 #include <lockstep/checkpoint/checkpoint_manager.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/lockstep.h>
+#include <lockstep/train/preemption_checkpoint_handler.h>
 
 #include <iostream>
 
@@ -48,6 +49,48 @@ void train(const std::string& folder, int64_t last, const std::string& weights) 
   // [train]
 }
 
+bool are_equal(const std::string& a, const std::string& b) {
+  const auto left = ls::load_weights(a).tensors;
+  const auto right = ls::load_weights(b).tensors;
+  for (size_t i = 0; i < left.size(); ++i)
+    if (!torch::equal(left[i].second, right[i].second)) return false;
+  return left.size() == right.size();
+}
+
+// The same for a machine that may be taken away: saves when it is told so, and only then.
+void train_until_told(const std::string& folder, const ls::TerminationConfig& config, const std::string& weights) {
+  torch::manual_seed(1);
+  ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
+  auto scope = strategy.scope();
+  auto model = ls::mirrored<Net>();
+  auto optimizer = ls::optimizer<torch::optim::SGD>(model, 0.05);
+  auto batches = strategy.experimental_distribute_dataset(ls::data::fashion_mnist("train").shuffle(60'000, 1).repeat().batch(64));
+  auto iterator = batches.make_iterator();
+  const auto train_step = [&](torch::Tensor x, torch::Tensor y) {
+    torch::cross_entropy_loss(model->forward(x), y).div(strategy.num_replicas_in_sync()).backward();
+    optimizer.step();
+  };
+  // [told]
+  ls::Checkpoint checkpoint(strategy);
+  checkpoint.track("model", model).track("data", iterator).track_generators();
+  ls::CheckpointManager manager(checkpoint, folder);
+  ls::PreemptionCheckpointHandler handler(manager, config);  // restores the newest checkpoint
+  while (handler.total_run_calls() < 100) handler.run([&] { strategy.run(train_step, iterator.get_next()); });
+  // [told]
+  ls::save_weights(weights, model);
+}
+
+// Its watcher says at once that it has to go; in place of ending the program it throws kCancelled.
+bool goes_on_after_notice(const std::string& folder) {
+  try {
+    train_until_told(folder + "/told", {.watcher = [] { return true; }, .exit = [] {}}, folder + "/told.safetensors");
+  } catch (const ls::Error& error) {
+    if (error.code() != ls::ErrorCode::kCancelled) throw;
+  }
+  train_until_told(folder + "/told", {}, folder + "/told.safetensors");
+  return are_equal(folder + "/told.safetensors", folder + "/whole.safetensors");
+}
+
 // What other programs, or LibTorch's own, have written.
 void convert(const std::string& folder, const std::string& weights) {
   // [weights]
@@ -88,14 +131,6 @@ bool keeps_scores(const std::string& folder) {
   return scores->scores.sum().item<float>() == 21;
 }
 
-bool are_equal(const std::string& a, const std::string& b) {
-  const auto left = ls::load_weights(a).tensors;
-  const auto right = ls::load_weights(b).tensors;
-  for (size_t i = 0; i < left.size(); ++i)
-    if (!torch::equal(left[i].second, right[i].second)) return false;
-  return left.size() == right.size();
-}
-
 int main(int argc, char** argv) try {
   const bool is_test = argc > 1 && std::string(argv[1]) == "--test";
   const std::string folder = argc > 1 && !is_test ? argv[1] : "/tmp/lockstep_checkpoints_" + std::to_string(getpid());
@@ -103,7 +138,7 @@ int main(int argc, char** argv) try {
   train(folder + "/stopped", 100, folder + "/stopped.safetensors");
   train(folder + "/whole", 100, folder + "/whole.safetensors");
   convert(folder, folder + "/whole.safetensors");
-  const bool is_good = are_equal(folder + "/stopped.safetensors", folder + "/whole.safetensors") && (!is_test || keeps_scores(folder));
+  const bool is_good = are_equal(folder + "/stopped.safetensors", folder + "/whole.safetensors") && (!is_test || (keeps_scores(folder) && goes_on_after_notice(folder)));
   std::cout << (is_good ? "the same weights, bit by bit\n" : "the weights differ\n");
   if (is_test) ls::remove_tree(ls::real_files(), folder);
   return is_good ? 0 : 1;

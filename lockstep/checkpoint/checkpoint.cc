@@ -226,6 +226,8 @@ Checkpoint& Checkpoint::track_generators(const std::string& name) {
   return *this;
 }
 
+std::shared_ptr<ReplicaSet> Checkpoint::replicas() const { return state_->replicas; }
+
 void Checkpoint::write(const std::string& folder, const CheckpointInfo& info) {
   auto parts = state_->collect("Checkpoint::write");
   internal::together(state_->workers(), "Checkpoint::write to the disk", [&] {

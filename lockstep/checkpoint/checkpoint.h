@@ -75,6 +75,9 @@ class Checkpoint {
   // unexpected or of another shape; then nothing was changed.
   RestoredCheckpoint read(const std::string& folder, const RestoreOptions& options = {});
 
+  // Of the strategy; null where it has none: one process.
+  std::shared_ptr<ReplicaSet> replicas() const;
+
   struct State;
 
  private:

@@ -182,4 +182,6 @@ void CheckpointManager::remove_all() {
 
 const std::string& CheckpointManager::directory() const noexcept { return state_->directory.path(); }
 
+Checkpoint CheckpointManager::checkpoint() const { return state_->checkpoint; }
+
 }  // namespace lockstep

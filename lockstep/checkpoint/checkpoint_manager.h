@@ -71,6 +71,8 @@ class CheckpointManager {
   void remove_all();
 
   const std::string& directory() const noexcept;
+  // What it saves; a handle, to which more can be added.
+  Checkpoint checkpoint() const;
 
  private:
   struct State;

@@ -223,6 +223,24 @@ TEST(Checkpoint, ADatasetGoesOnWhereItWas) {
   EXPECT_TRUE(at::equal((*new_local.next())[0], (*expected_local)[0]));
 }
 
+TEST(CheckpointOfAVariable, GivesAnInitialValueAndOverwritesNothingUnasked) {
+  const ScratchFolder folder;
+  const Variable plain(at::ones({5}));
+  Checkpoint().track("v", plain).write(folder / "c");
+
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const CheckpointPart loaded{load_weights(folder / "c/state.safetensors").tensors, {}};
+  Variable variable(*loaded.find("v/value"));
+  for (const auto& component : variable.components()) EXPECT_TRUE(at::equal(component, at::ones({5})));
+  variable.assign(at::zeros({5}));
+  Checkpoint checkpoint(strategy);
+  checkpoint.track("v", variable);
+  for (const auto& component : variable.components()) EXPECT_TRUE(at::equal(component, at::zeros({5})));
+  checkpoint.read(folder / "c");
+  for (const auto& component : variable.components()) EXPECT_TRUE(at::equal(component, at::ones({5})));
+}
+
 // Of a worker that is a thread of this test.
 std::shared_ptr<ReplicaSet> replicas_of(WorkerGroup& group) {
   std::vector<LogicalDevice> devices;

@@ -107,6 +107,56 @@ TEST(LockstepRun, PassesSignalsOn) {
   EXPECT_EQ(read_file(file), "ready\ngot it\n");
 }
 
+// A task that has saved its training upon SIGTERM ends with 42.
+TEST(LockstepRun, AJobThatWasToldToGoHasNotFailed) {
+  const auto ended = lockstep_command("run -n 2 sh -c 'exit 42'");
+  EXPECT_EQ(ended.exit_code, 42);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("saved and ended because it was told to"), Not(HasSubstr("failed"))));
+  const auto again = lockstep_command("run -n 2 --max-restarts 1 sh -c '[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 42'");
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.output, HasSubstr("starts all tasks again (1 of 1)"));
+}
+
+TEST(LockstepRun, OneThatSaysItWasToldToGoWhileOthersEndOtherwiseHasFailed) {
+  const auto mixed = lockstep_command("run -n 2 sh -c '[ $RANK = 0 ] || exit 42'");
+  EXPECT_EQ(mixed.exit_code, 1);
+  EXPECT_THAT(mixed.output, HasSubstr("worker 1 failed first: exit code 42"));
+  const auto worse = lockstep_command("run -n 2 sh -c '[ $RANK = 0 ] && exit 42; sleep 0.3; exit 3'");
+  EXPECT_EQ(worse.exit_code, 1);
+  EXPECT_THAT(worse.output, HasSubstr("worker 1 failed first: exit code 3"));
+}
+
+// The grace of a failure, a second here, does not count for those that save.
+TEST(LockstepRun, ALauncherThatIsToldToGoLetsItsTasksSave) {
+  const Scratch scratch;
+  const auto begin = [&](const std::string& save_grace) {
+    return std::vector<std::string>{"run",
+                                    "-n",
+                                    "2",
+                                    "--grace",
+                                    "0.3",
+                                    "--save-grace",
+                                    save_grace,
+                                    "--max-restarts",
+                                    "1",
+                                    "sh",
+                                    "-c",
+                                    str("trap 'sleep 1; echo x >> ", scratch.path("saved"), "; exit 42' TERM; echo x >> ",
+                                        scratch.path("ready"), "; while :; do sleep 0.05; done")};
+  };
+  Launcher launcher(begin("20"), scratch.path("output"));
+  ASSERT_TRUE(comes_true([&] { return scratch.read("ready") == "x\nx\n"; }));
+  launcher.send(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 42);
+  EXPECT_EQ(scratch.read("saved"), "x\nx\n");
+  EXPECT_THAT(scratch.read("output"), AllOf(HasSubstr("saved and ended because it was told to"), Not(HasSubstr("starts all"))));
+  Launcher hasty(begin("0.3"), scratch.path("output"));
+  ASSERT_TRUE(comes_true([&] { return scratch.read("ready") == "x\nx\nx\nx\n"; }));
+  hasty.send(SIGTERM);
+  EXPECT_EQ(hasty.wait(), 1);
+  EXPECT_EQ(scratch.read("saved"), "x\nx\n");
+}
+
 TEST(LockstepRun, AKilledLauncherTakesItsTasksAndTheirChildrenWithIt) {
   const Scratch scratch;
   Launcher launcher({"run", "sh", "-c",

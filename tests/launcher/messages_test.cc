@@ -33,7 +33,7 @@ TEST(Messages, ComeBackFromAnyPieces) {
 TEST(Messages, CarryEveryField) {
   const Hello hello{"build", "host", 1, 2, 3, "secret", "address"};
   EXPECT_EQ(unpack_hello(pack(hello)), hello);
-  const Work work{{{{"worker", 1}, {{"A", "x=y"}}}, {{"ps", 0}, {}}}, {"a", "", "b c"}, "/", {{"B", "\xff"}}, 4, 5s};
+  const Work work{{{{"worker", 1}, {{"A", "x=y"}}}, {{"ps", 0}, {}}}, {"a", "", "b c"}, "/", {{"B", "\xff"}}, 4, 5s, 6s};
   const auto copy = unpack_work(pack(work));
   ASSERT_EQ(copy.tasks.size(), 2U);
   EXPECT_EQ(copy.tasks[0].task, work.tasks[0].task);
@@ -42,6 +42,7 @@ TEST(Messages, CarryEveryField) {
   EXPECT_EQ(copy.variables, work.variables);
   EXPECT_EQ(copy.attempt, 4);
   EXPECT_EQ(copy.grace, 5s);
+  EXPECT_EQ(copy.save_grace, 6s);
   const auto report = unpack_report(pack(Report{7, {1, 2, "lost"}, {"a", "b"}}));
   EXPECT_EQ(report.task, 7U);
   EXPECT_EQ(report.ending.lost, "lost");

@@ -111,6 +111,7 @@ TEST(Arguments, WhatDoesNotFitTogetherIsNamed) {
   expect({"run", "--nnodes", "2", "--rdzv", "h:0", "t"}, "port");
   expect({"run", "--master-port", "70000", "t"}, "--master-port is 70000");
   expect({"run", "--grace", "-1", "t"}, "--grace");
+  expect({"run", "--save-grace", "-1", "t"}, "--save-grace");
   expect({"fly"}, "fly");
   EXPECT_EQ(parse_arguments({"run", "--help"}).command, Arguments::Command::kHelp);
 }

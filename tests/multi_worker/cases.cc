@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
 #include "tests/multi_worker/report.h"
 #include "tests/multi_worker/scenarios.h"
+#include "tests/support/scratch_folder.h"
 
 // What the cases of CASES.md give on this worker, a line each: "CASE what came".
 
@@ -143,6 +145,21 @@ void print_recovery(const Parameters& parameters) {
   print(253, numbers(variable.read_value()), " on attempt ", attempt != nullptr ? attempt : "?");
 }
 
+// Each worker has a folder of its own, so that what it writes itself is seen.
+void print_saved_models(MultiWorkerMirroredStrategy& strategy) {
+  const ScratchFolder folder;
+  const auto scope = strategy.scope();
+  Model model(mirrored_from([] { return torch::nn::Sequential(torch::nn::Linear(2, 1)); }));
+  model.compile({.optimizer = SGD({.learning_rate = 0.1}), .loss = "mse"});
+  const auto rows = Dataset::from_tensor_slices({torch::ones({8, 2}), torch::ones({8, 1})}).batch(4);
+  model.fit(rows, {.epochs = 2,
+                   .callbacks = {ModelCheckpoint(folder / "{epoch}.safetensors"), ModelCheckpoint(folder / "all")},
+                   .verbose = Verbose::kSilent});
+  const auto files = real_files().list(folder.path());
+  const auto has_all = std::ranges::find(files, "all") != files.end();
+  print(542, "[", join(",", files), "] [", has_all ? join(",", real_files().list(folder / "all")) : "", "]");
+}
+
 }  // namespace
 
 // part=pair: for two workers of one replica each; the others by name.
@@ -156,6 +173,7 @@ void cases(const Parameters& parameters) {
   if (part == "pair") {
     print_reductions(strategy);
     print_inputs(strategy);
+    print_saved_models(strategy);
   } else if (part == "hosts") {
     print_host_values(strategy, parameters.text("what", "reduce"));
   } else if (part == "replicas") {

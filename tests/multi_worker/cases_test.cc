@@ -76,6 +76,11 @@ TEST_F(TwoWorkers, ALastBatchThatIsTooSmallLeavesOneWithoutRows) {
   EXPECT_THAT(answers(283), ElementsAre("[0]; [2]; [4]; [6]; [8]", "[1]; [3]; [5]; [7]; []"));
 }
 
+// Where the others would have written there is nothing, not even a folder.
+TEST_F(TwoWorkers, ModelsAreSavedByTheChiefAlone) {
+  EXPECT_THAT(answers(542), ElementsAre("[1.safetensors,2.safetensors,all] [.lock,ckpt-1,ckpt-2]", "[] []"));
+}
+
 TEST_F(TwoWorkers, ShareTheRowsOfEveryBatch) {
   EXPECT_THAT(answers(293), ElementsAre("kInvalidArgument; [0]; [2]", "kInvalidArgument; [1]; [3]"));
   EXPECT_THAT(answers(301), ElementsAre("[0,1]; [3,4]; [6]", "[2]; [5]; [7]"));

@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "lockstep/collective/worker_group.h"
+#include "lockstep/observe/metrics_endpoint.h"
+#include "lockstep/train/callbacks/prometheus.h"
 #include "tests/multi_worker/collectives.h"
 #include "tests/support/scratch_folder.h"
 
@@ -104,6 +106,12 @@ void report_stops(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report.expect("failed",
                 code_of_call([&] { model.fit(examples(), {.epochs = 9, .callbacks = {fail}, .verbose = Verbose::kSilent}); }),
                 ErrorCode::kOutOfRange);
+}
+
+void report_failures_at_the_edges(MultiWorkerMirroredStrategy& strategy, Report& report) {
+  const auto scope = strategy.scope();
+  Model model(mirrored<Net>());
+  model.compile(options());
   const auto* workers = strategy.replicas().workers();
   const bool is_last = workers == nullptr || workers->layout().rank == workers->layout().size() - 1;
   const auto fail_at_last_step = LambdaCallback({.on_train_batch_end = [&](Training& training) {
@@ -119,6 +127,11 @@ void report_stops(MultiWorkerMirroredStrategy& strategy, Report& report) {
   const auto before = model.iterations();
   model.fit(examples(), {.epochs = 9, .callbacks = {stop_at_once}, .verbose = Verbose::kSilent});
   report.check("steps of a training that is stopped at once", std::to_string(model.iterations() - before), "0");
+  const MetricsEndpoint taken("0", std::make_shared<MetricsRegistry>());  // the chief's counts: nobody else listens
+  const Prometheus prometheus({.port = taken.port()});
+  report.expect("its port is taken",
+                code_of_call([&] { model.fit(examples(), {.callbacks = {prometheus}, .verbose = Verbose::kSilent}); }),
+                ErrorCode::kFailedPrecondition);
 }
 
 // The chief's new folder, on all workers.
@@ -167,6 +180,7 @@ void report_resumed(MultiWorkerMirroredStrategy& strategy, Report& report) {
 void report_fitting(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report_history(strategy, report);
   report_stops(strategy, report);
+  report_failures_at_the_edges(strategy, report);
   report_resumed(strategy, report);
 }
 

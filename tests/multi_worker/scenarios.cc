@@ -52,6 +52,7 @@ void run_scenario(const std::string& name, const Parameters& parameters) {
   if (name == "go_on") return go_on(parameters);
   if (name == "outside_writes") return outside_writes(parameters);
   if (name == "fit") return fit(parameters);
+  if (name == "preempted") return preempted(parameters);
   if (name == "tensors") return tensors(parameters);
   throw Error(ErrorCode::kInvalidArgument, str("there is no scenario '", name, "'"));
 }

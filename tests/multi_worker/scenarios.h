@@ -34,6 +34,7 @@ void misbehave(const Parameters& parameters);       // one worker does what it s
 void go_on(const Parameters& parameters);           // a call that does not fit in a training loop; prints the weights' digest
 void outside_writes(const Parameters& parameters);  // weights written outside run(), by all or one; prints their digest
 void fit(const Parameters& parameters);             // Model::fit with backups; prints the weights' digest
+void preempted(const Parameters& parameters);       // a loop whose worker is told to go; prints what it has come to
 void tensors(const Parameters& parameters);         // collectives on the replicas' device against those on the CPU; times
 
 }  // namespace lockstep::testing

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -41,7 +42,7 @@ class Agent {
         if (own_ != nullptr) say(printer_, str("the launcher of node 0 is lost: ", link_.broken(), "; ends all tasks here"));
         begin_end(SIGTERM);
       }
-      if (end_began_ && Clock::now() - *end_began_ > grace_) node_.send(SIGKILL);
+      if (end_began_ && Clock::now() - *end_began_ > time_to_end_) node_.send(SIGKILL);
       if (end_began_ && node_.is_idle() && is_nobody_to_tell()) return 1;
     }
   }
@@ -89,7 +90,8 @@ class Agent {
 
   void start(Work work) {
     if (end_began_) throw Error(ErrorCode::kCancelled, "this node was told to end");
-    grace_ = work.grace;
+    grace_ = time_to_end_ = work.grace;
+    save_grace_ = work.save_grace;
     outputs_.clear();
     if (own_ != nullptr) use_own(work);
     else enter(work);
@@ -136,6 +138,7 @@ class Agent {
   void interrupt(int signal) {
     printer_.hurry();
     if (own_ != nullptr && !end_began_) say(printer_, str("ends: ", strsignal(signal)));
+    if (signal == SIGTERM) time_to_end_ = std::max(grace_, save_grace_);
     begin_end(signal);
   }
 
@@ -163,6 +166,8 @@ class Agent {
   LocalNode node_{"0.0.0.0"};
   std::vector<std::unique_ptr<TaskOutput>> outputs_;  // when they are shown here, by task
   std::chrono::milliseconds grace_ = std::chrono::seconds(5);
+  std::chrono::milliseconds save_grace_ = std::chrono::seconds(0);
+  std::chrono::milliseconds time_to_end_ = grace_;  // from end_began_ on
   std::optional<Clock::time_point> end_began_;
   std::optional<Farewell> farewell_;
   bool has_started_ = false;  // tasks

@@ -25,6 +25,7 @@ struct Raw {
   std::string hosts;
   bool uses_ssh = false;
   double grace_seconds = 5;
+  double save_grace_seconds = 25;
   double join_seconds = 600;
   double lost_seconds = std::chrono::duration<double>(kLostAfter).count();
   std::string address;
@@ -85,6 +86,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options, Raw& raw) {
   add_tasks(*run, options);
   add_machines(*run, options, raw);
   add_seconds(*run, "--grace", raw.grace_seconds, "seconds that tasks get to end by themselves");
+  add_seconds(*run, "--save-grace", raw.save_grace_seconds, "the same when this command gets SIGTERM, upon which they save");
   add_seconds(*run, "--join-timeout", raw.join_seconds, "seconds to wait for the other machines");
   add_seconds(*run, "--lost-after", raw.lost_seconds, "seconds without a sign of life after which a machine counts as lost");
   return run;
@@ -152,6 +154,7 @@ void finish_run(const CLI::App& run, const Raw& raw, RunOptions& options) {
                 str("--hosts names other machines (", std::ranges::find_if(options.hosts, is_other)->name,
                     "): add --ssh to start tasks there through ssh, or start lockstep run there with --nnodes"));
   options.grace = milliseconds(raw.grace_seconds);
+  options.save_grace = milliseconds(raw.save_grace_seconds);
   options.join_timeout = milliseconds(raw.join_seconds);
   options.ssh.lost_after = milliseconds(raw.lost_seconds);
   validate(options);

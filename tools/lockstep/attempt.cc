@@ -20,6 +20,8 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) / 1000;
 }
 
+std::chrono::milliseconds time_to_save(const RunOptions& options) { return std::max(options.grace, options.save_grace); }
+
 std::string current_folder() {
   std::error_code error;
   return std::filesystem::current_path(error).string();
@@ -27,7 +29,7 @@ std::string current_folder() {
 
 }  // namespace
 
-Attempt::Attempt(Job& job, int number) : job_(job), number_(number) {}
+Attempt::Attempt(Job& job, int number) : job_(job), number_(number), time_to_end_(job.options.grace) {}
 
 Outcome Attempt::run() {
   if (!prepare()) return Outcome::kInterrupted;
@@ -39,7 +41,10 @@ Outcome Attempt::run() {
     note_failures();
     end_in_time();
   }
-  return was_interrupted_ ? Outcome::kInterrupted : failed_ ? Outcome::kFailed : Outcome::kGood;
+  if (was_interrupted_) return Outcome::kInterrupted;
+  if (is_saved() && !failed_) return Outcome::kPreempted;
+  note_mixed_endings();
+  return failed_ ? Outcome::kFailed : Outcome::kGood;
 }
 
 bool Attempt::prepare() {
@@ -81,7 +86,12 @@ void Attempt::start() {
   std::size_t first = 0;
   for (std::size_t node = 0; node < planned.size(); ++node) {
     const auto count = planned[node].size();
-    Work work{std::move(planned[node]), job_.options.command, current_folder(), {}, number_, job_.options.grace};
+    Work work{.tasks = std::move(planned[node]),
+              .command = job_.options.command,
+              .folder = current_folder(),
+              .attempt = number_,
+              .grace = job_.options.grace,
+              .save_grace = job_.options.save_grace};
     if (!is_alone) work.variables = carried_variables();
     job_.nodes[node]->start(
         work, {[this, first](std::size_t task, std::string_view bytes) { entries_[first + task].output->take(bytes); },
@@ -113,11 +123,29 @@ void Attempt::note_failures() {
   for (const auto task : std::exchange(news_, {})) {
     entries_[task].output->finish();
     const auto& ending = entries_[task].report->ending;
+    if (ending.is_preempted()) {
+      if (!preempted_) preempted_at_ = Clock::now();
+      if (!preempted_) preempted_ = task;
+      continue;
+    }
     if (!ending.is_good() && (!bad || ending.signal != 0 || !ending.lost.empty())) bad = task;
   }
   if (!bad || failed_ || end_began_) return;
   failed_ = bad;
   failed_at_ = Clock::now();
+}
+
+// One that says it was told to go, while others say that all is done, has failed.
+void Attempt::note_mixed_endings() {
+  if (failed_ || !preempted_) return;
+  failed_ = preempted_;
+  failed_at_ = preempted_at_;
+}
+
+bool Attempt::is_saved() const {
+  return !entries_.empty() && std::ranges::all_of(entries_, [](const Entry& entry) {
+    return !is_training(entry.task) || (entry.report && entry.report->ending.is_preempted());
+  });
 }
 
 bool Attempt::is_training_over() const {
@@ -128,8 +156,10 @@ bool Attempt::is_training_over() const {
 void Attempt::end_in_time() {
   constexpr std::chrono::seconds kOwnEnd(1);
   const bool had_its_time = failed_at_ && Clock::now() - *failed_at_ > std::min<Clock::duration>(kOwnEnd, job_.options.grace);
-  if (!end_began_ && (had_its_time || is_training_over())) begin_end(SIGTERM);
-  if (!end_began_ || was_killed_ || Clock::now() - *end_began_ <= job_.options.grace) return;
+  // Those that save with one that has saved already are not hurried.
+  const bool is_saving_over = preempted_at_ && Clock::now() - *preempted_at_ > time_to_save(job_.options);
+  if (!end_began_ && (had_its_time || is_saving_over || is_training_over())) begin_end(SIGTERM);
+  if (!end_began_ || was_killed_ || Clock::now() - *end_began_ <= time_to_end_) return;
   was_killed_ = true;
   send(SIGKILL);
 }
@@ -141,6 +171,7 @@ void Attempt::interrupt(int signal) {
   }
   was_interrupted_ = true;
   job_.printer.hurry();
+  if (signal == SIGTERM) time_to_end_ = time_to_save(job_.options);
   say(job_.printer, str("passes ", strsignal(signal), " on to all tasks"));
   begin_end(signal);
 }

@@ -23,7 +23,8 @@ struct Job {
   std::vector<std::unique_ptr<Node>> nodes;  // as in shape.nodes
 };
 
-enum class Outcome { kGood, kFailed, kInterrupted };
+// kPreempted: somebody told tasks to go, and all that train have saved and ended. kInterrupted: this launcher was told to end.
+enum class Outcome { kGood, kFailed, kPreempted, kInterrupted };
 
 // One start of all tasks.
 class Attempt {
@@ -32,6 +33,8 @@ class Attempt {
 
   // Starts all tasks and waits for their end. Throws what the nodes throw.
   Outcome run();
+  // Whether all tasks that train have saved and ended: see kPreemptedExitCode.
+  bool is_saved() const;
   // "worker 1 failed first: exit code 7, ..."; empty when none has failed.
   std::string failure() const;
   // Says it, with the task's last lines.
@@ -53,6 +56,7 @@ class Attempt {
   void wait_for_news() const;
   void work();
   void note_failures();
+  void note_mixed_endings();
   bool is_training_over() const;
   void interrupt(int signal);
   void begin_end(int signal);
@@ -66,6 +70,9 @@ class Attempt {
   std::vector<std::size_t> news_;  // tasks that ended since the last look
   std::optional<std::size_t> failed_;
   std::optional<Clock::time_point> failed_at_;
+  std::optional<std::size_t> preempted_;  // the first that has saved and ended
+  std::optional<Clock::time_point> preempted_at_;
+  Clock::duration time_to_end_;  // from end_began_ on
   std::optional<Clock::time_point> end_began_;
   bool was_interrupted_ = false;
   bool was_killed_ = false;

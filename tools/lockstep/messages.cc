@@ -151,7 +151,8 @@ std::string pack(const Work& work) {
   Writer writer;
   writer.number(static_cast<std::int64_t>(work.tasks.size()));
   for (const auto& planned : work.tasks) writer.text(planned.task.type).number(planned.task.index).map(planned.environment);
-  return writer.list(work.command).text(work.folder).map(work.variables).number(work.attempt).number(work.grace.count()).take();
+  writer.list(work.command).text(work.folder).map(work.variables).number(work.attempt);
+  return writer.number(work.grace.count()).number(work.save_grace.count()).take();
 }
 
 Work unpack_work(const std::string& body) {
@@ -169,6 +170,7 @@ Work unpack_work(const std::string& body) {
   work.variables = reader.map();
   work.attempt = reader.number<int>();
   work.grace = std::chrono::milliseconds(reader.number<int>());
+  work.save_grace = std::chrono::milliseconds(reader.number<int>());
   reader.expect_end();
   return work;
 }

@@ -92,6 +92,7 @@ struct Work {
   Variables variables = {};
   int attempt = 0;
   std::chrono::milliseconds grace = std::chrono::milliseconds(0);
+  std::chrono::milliseconds save_grace = std::chrono::milliseconds(0);
 };
 
 struct Report {

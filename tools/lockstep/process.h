@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/exit_codes.h"
+
 namespace lockstep::tool {
 
 // How a process ended.
@@ -16,6 +18,8 @@ struct Ending {
   std::string lost = "";  // why nobody knows: its machine cannot be reached any more
 
   bool is_good() const { return exit_code == 0 && signal == 0 && lost.empty(); }
+  // It was told to go, and has saved.
+  bool is_preempted() const { return exit_code == kPreemptedExitCode && signal == 0 && lost.empty(); }
 };
 
 // "exit code 3", "signal 9 (Killed)"

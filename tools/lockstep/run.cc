@@ -6,6 +6,7 @@
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/exit_codes.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/coordination.h"
@@ -16,6 +17,8 @@
 
 namespace lockstep::tool {
 namespace {
+
+constexpr auto kSaved = "the job has saved and ended because it was told to; started again, it goes on there";
 
 std::string random_secret() { return str(std::hex, unguessable_number(), unguessable_number()); }
 
@@ -77,11 +80,16 @@ int lead(Job& job) {
     Attempt attempt(job, number);
     const auto outcome = attempt.run();
     const bool is_good = outcome == Outcome::kGood;
-    if (!is_good) attempt.show_failure();
+    const bool is_saved = !is_good && attempt.is_saved();
+    if (is_saved) say(job.printer, kSaved);
+    else if (!is_good) attempt.show_failure();
     if (is_good || outcome == Outcome::kInterrupted || number >= options.max_restarts || !can_start_again(job)) {
-      const auto why = outcome == Outcome::kInterrupted ? "node 0 was told to end" : attempt.failure();
-      for (const auto& node : job.nodes) node->say_goodbye({is_good ? 0 : 1, why});
-      return is_good ? 0 : 1;
+      const auto why = is_saved                           ? std::string(kSaved)
+                       : outcome == Outcome::kInterrupted ? std::string("node 0 was told to end")
+                                                          : attempt.failure();
+      const int exit_code = is_good ? 0 : is_saved ? kPreemptedExitCode : 1;
+      for (const auto& node : job.nodes) node->say_goodbye({exit_code, why});
+      return exit_code;
     }
     say(job.printer, str("starts all tasks again (", number + 1, " of ", options.max_restarts, ")"));
   }

@@ -38,6 +38,9 @@ struct RunOptions {
   std::string log_dir = "";  // empty: no files
   int max_restarts = 0;
   std::chrono::milliseconds grace = std::chrono::seconds(5);  // from the first request to end to the last one
+  // The same where that request is a SIGTERM from outside, upon which tasks save; the longer of the two counts. Schedulers kill
+  // after 30 s.
+  std::chrono::milliseconds save_grace = std::chrono::seconds(25);
 };
 
 // Throws kInvalidArgument naming what does not fit together.

@@ -1,12 +1,12 @@
 #include "lockstep/train/callbacks/backup_and_restore.h"
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/checkpoint_manager.h"
+#include "lockstep/replica/replica_set.h"
+#include "lockstep/strategy/strategy.h"
 #include "lockstep/train/callbacks/training_checkpoint.h"
+#include "lockstep/train/model/model.h"
 #include "lockstep/train/preemption.h"
 
 namespace lockstep {
@@ -41,11 +41,7 @@ void BackupAndRestore::leave(Training& training) {
   if (training.is_chief())
     log_warning(str("BackupAndRestore: told to go (SIGTERM); training is kept in ", folder_, ", after step ", training.step(),
                     " of epoch ", training.epoch() + 1));
-  if (options_.exit_fn) options_.exit_fn();
-  else {
-    std::fflush(nullptr);
-    std::_Exit(kPreemptedExitCode);  // no destructors: other threads of the program still run
-  }
+  internal::leave_together(training.model().strategy().replicas().workers(), options_.exit_fn);
   training.fail(Error(ErrorCode::kCancelled, str("fit: told to go (SIGTERM); training is kept in ", folder_)));
 }
 

@@ -5,14 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/exit_codes.h"
 #include "lockstep/train/callbacks/callback.h"
 
 namespace lockstep {
 
 class CheckpointManager;
-
-// With which a program ends that was told to go (SIGTERM) and has saved its training: start it again.
-inline constexpr int kPreemptedExitCode = 42;
 
 struct BackupAndRestoreOptions {
   // Every so many steps; absent (0): at the end of every epoch. With steps_per_update, at the next update.

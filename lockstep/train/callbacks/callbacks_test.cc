@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/socket.h"
 #include "lockstep/train/callbacks/backup_and_restore.h"
 #include "lockstep/train/callbacks/csv_logger.h"
 #include "lockstep/train/callbacks/early_stopping.h"
@@ -12,6 +13,7 @@
 #include "lockstep/train/callbacks/learning_rate_scheduler.h"
 #include "lockstep/train/callbacks/model_checkpoint.h"
 #include "lockstep/train/callbacks/progress_bar.h"
+#include "lockstep/train/callbacks/prometheus.h"
 #include "lockstep/train/callbacks/reduce_lr_on_plateau.h"
 #include "lockstep/train/callbacks/tensor_board.h"
 #include "lockstep/train/callbacks/trace_steps.h"
@@ -259,6 +261,57 @@ TEST(Logs, KeepTheirOrderAndSayWhatThereIs) {
   EXPECT_THAT(history.at("loss"), ::testing::ElementsAre(3, 5));
   EXPECT_THAT(history.at("val_loss"), ::testing::ElementsAre(2));
   EXPECT_EQ(code_of([&] { history.at("x"); }), ErrorCode::kInvalidArgument);
+}
+
+// What Prometheus reads, until the endpoint closes the connection.
+std::string scrape(int port) {
+  const auto deadline = Deadline::after(std::chrono::seconds(10));
+  const auto socket = internal::Socket::connect({"127.0.0.1", port}, deadline);
+  const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+  socket.send(request.data(), request.size(), deadline);
+  std::string text, why;
+  char buffer[4096];
+  while (socket.wait_readable(deadline)) {
+    const auto count = socket.receive(buffer, sizeof buffer, why);
+    if (count == 0) return text;
+    if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
+  }
+  return text + "(not closed)";
+}
+
+TEST(Callbacks, PrometheusIsToldHowTrainingGoes) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  Told told;
+  Prometheus prometheus({.port = 0, .every = std::chrono::milliseconds(0)});
+  EXPECT_EQ(prometheus.port(), 0);
+  prometheus.on_train_begin(told.training);
+  prometheus.on_epoch_begin(told.training);
+  for (const int step : {1, 2}) {
+    told.progress.step = step;
+    told.progress.examples = 100 * step;
+    prometheus.on_train_batch_end(told.training);
+  }
+  told.rate = 0.25;
+  EXPECT_THAT(scrape(prometheus.port()),
+              AllOf(HasSubstr("lockstep_value{name=\"loss\"} 0.5\n"), HasSubstr("lockstep_steps_total 2\n"),
+                    HasSubstr("lockstep_step 2\n"), HasSubstr("lockstep_learning_rate 1\n"),
+                    HasSubstr("lockstep_examples_per_second ")));
+  Logs logs{{"loss", 0.125}, {"val a/b", 3}};
+  prometheus.on_epoch_end(told.training, logs);
+  EXPECT_THAT(scrape(prometheus.port()),
+              AllOf(HasSubstr("lockstep_value{name=\"loss\"} 0.125\n"), HasSubstr("lockstep_value{name=\"val a/b\"} 3\n"),
+                    HasSubstr("lockstep_learning_rate 0.25\n")));
+
+  Prometheus second({.port = prometheus.port()});
+  EXPECT_THAT([&] { second.on_train_begin(told.training); },
+              testing::ThrowsCode(ErrorCode::kFailedPrecondition, std::to_string(prometheus.port())));
+  prometheus.on_train_end(told.training);
+  EXPECT_EQ(prometheus.port(), 0);
+  told.progress.is_chief = false;
+  second.on_train_begin(told.training);
+  EXPECT_EQ(second.port(), 0);
+  EXPECT_EQ(code_of([] { Prometheus({.port = 70000}); }), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace
