@@ -2,11 +2,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
-#include "lockstep/checkpoint/together.h"
 #include "lockstep/observe/metrics_endpoint.h"
-#include "lockstep/replica/replica_set.h"
-#include "lockstep/strategy/strategy.h"
-#include "lockstep/train/model/model.h"
 
 namespace lockstep {
 namespace {
@@ -24,14 +20,15 @@ Prometheus::Prometheus(const PrometheusOptions& options) : options_(options) {
 }
 
 void Prometheus::on_train_begin(Training& training) {
-  auto* const workers = training.progress().is_alone ? nullptr : training.model().strategy().replicas().workers();
   endpoint_.reset();
   registry_ = std::make_shared<MetricsRegistry>();
-  internal::together(workers, "Prometheus", [&] {
-    if (training.is_chief()) endpoint_ = std::make_shared<MetricsEndpoint>(str(options_.host, ":", options_.port), registry_);
-    return std::string();
-  });
-  if (endpoint_ != nullptr) log_info(str("Prometheus: http://", options_.host, ":", port(), "/metrics"));
+  if (!training.is_chief()) return;
+  try {
+    endpoint_ = std::make_shared<MetricsEndpoint>(str(options_.host, ":", options_.port), registry_);
+  } catch (const Error& error) {
+    return training.fail(error);  // of all workers
+  }
+  log_info(str("Prometheus: http://", options_.host, ":", port(), "/metrics"));
 }
 
 void Prometheus::on_epoch_begin(Training& training) {

@@ -26,7 +26,7 @@ class Prometheus : public Callback {
  public:
   explicit Prometheus(const PrometheusOptions& options = {});
 
-  // Throws kFailedPrecondition, on all workers, when the port is taken or the address is none of this machine's.
+  // fit() throws kFailedPrecondition, on all workers, when the port is taken or the address is none of this machine's.
   void on_train_begin(Training& training) override;
   void on_epoch_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
