@@ -87,7 +87,6 @@ torch::Tensor train(const std::string& folder, int64_t last) {
     if (!std::isfinite(now)) throw ls::Error(ls::ErrorCode::kFailedPrecondition, ls::str("the loss of step ", step, " is ", now));
     if (events) events->scalar("batch_loss", now, step);
     if (step % kStepsPerEpoch != 0) continue;
-
     const torch::NoGradGuard no_grad;
     for (auto batch : test)
       strategy.run([&](torch::Tensor x, torch::Tensor y) { trainer.test_accuracy.update_state(y, trainer.model->forward(x)); }, batch);

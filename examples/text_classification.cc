@@ -126,7 +126,7 @@ int main(int argc, char** argv) try {
   // [fit]
   std::cout << vocabulary.size() << " words; passages that it has not seen: " << ls::show(result) << "\n"
             << '"' << sentence << "\"\n  " << files[best] << ", " << chances.max().item<float>() * 100 << " %\n";
-  return result.at("accuracy") > 0.6 ? 0 : 1;  // the most frequent licence has 0.4 of the passages
+  return result.at("accuracy") > 0.6 ? 0 : 1;  // always saying the most frequent licence: 0.39
 } catch (const std::exception& error) {
   std::cerr << "text_classification: " << error.what() << "\n";
   return 1;
