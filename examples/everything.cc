@@ -2,7 +2,7 @@
 // goes on when it is started again, TensorBoard's event files, a trace, and errors that say what to do.
 //
 //   everything [FOLDER]                                           TensorBoard and `lockstep report` read FOLDER/logs
-//   lockstep run -n 2 --max-restarts 3 ./everything FOLDER        two workers, the same numbers; kill one, and the job goes on
+//   lockstep run -n 2 --max-restarts 3 ./everything FOLDER        two workers, the same numbers; kill one: it goes on
 //   lockstep run --hosts a,b --ssh ./everything /shared/FOLDER    two machines, which see one folder
 #include <lockstep/lockstep.h>
 

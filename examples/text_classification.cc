@@ -3,7 +3,7 @@
 // five texts. Other files do as well, each is a class.
 //
 //   text_classification [FILE ...]
-//   lockstep run -n 2 ./text_classification                      two workers, the same numbers
+//   lockstep run -n 2 ./text_classification                      two workers, the same numbers but for rounding
 //   lockstep run --hosts a,b --ssh ./text_classification         all machines have the files
 #include <lockstep/lockstep.h>
 

@@ -3,7 +3,7 @@
 // of it with a smaller rate.
 //
 //   transfer_learning [--weights FILE]                           without: examples/data/backbone.safetensors
-//   lockstep run -n 2 ./transfer_learning                        two workers, the same numbers
+//   lockstep run -n 2 ./transfer_learning                        two workers, the same numbers but for rounding
 //   lockstep run --hosts a,b --ssh ./transfer_learning --weights /shared/backbone.safetensors
 #include <lockstep/lockstep.h>
 

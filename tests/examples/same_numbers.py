@@ -9,6 +9,8 @@ import sys
 import tempfile
 
 ROUNDED = 1.01e-4  # numbers are printed with four digits: a last digit may fall on either side
+# Sums in float32 differ in their last bits, and an example between two classes may fall to the other: one of 90, the smallest test.
+ONE_EXAMPLE = 0.0125
 
 
 def numbers(command, prefix):
@@ -30,9 +32,9 @@ def main():
     if len(alone) < 8 or [name for name, _ in alone] != [name for name, _ in together]:
         raise SystemExit(f"same_numbers: {len(alone)} numbers alone, {len(together)} of worker 0 of {workers}:\n{alone}\n{together}")
     for (name, one), (_, other) in zip(alone, together):
-        if abs(one - other) > ROUNDED:
+        if abs(one - other) > (ONE_EXAMPLE if "accuracy" in name else ROUNDED):
             raise SystemExit(f"same_numbers: {name} is {one} alone and {other} on {workers} workers")
-    print(f"same_numbers: {len(alone)} numbers are the same on 1 and {workers} workers")
+    print(f"same_numbers: {len(alone)} numbers are the same, but for rounding, on 1 and {workers} workers")
 
 
 if __name__ == "__main__":
