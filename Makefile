@@ -3,6 +3,7 @@
 #   make demo                trains a CNN on Fashion-MNIST with two replicas
 #   make test                builds and runs all tests
 #   make test-python         TensorBoard and a browser read what training wrote (needs PyPI)
+#   make pictures            docs/pictures/ anew: TensorBoard, the report, the progress bar (needs PyPI)
 #   make faults              20 rounds of every fault that a job of several workers must survive or report (FAULTS=...)
 #   make build lint asan tsan fuzz bench install
 #   make ... LIBTORCH=PREFIX the same on another LibTorch (a folder with share/cmake/Torch, e.g. site-packages/torch)
@@ -24,7 +25,7 @@ SETUP := scripts/setup.sh wheel
 CONFIGURE := -DCMAKE_PREFIX_PATH=$(LIBTORCH)
 endif
 
-.PHONY: demo test test-python faults build lint asan tsan fuzz bench install setup setup-tests clean
+.PHONY: demo test test-python pictures faults build lint asan tsan fuzz bench install setup setup-tests clean
 .DEFAULT_GOAL := build
 
 setup:
@@ -48,6 +49,11 @@ test: setup-tests build
 test-python: setup
 	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target observe --target lockstep_command --target weights_exchange
 	@scripts/test_python.sh $(BUILD)
+
+# What README.md and docs/ show: trains for half a minute, and takes pictures. Needs PyPI.
+pictures: setup
+	@scripts/build.sh $(BUILD) $(JOBS) $(CONFIGURE) --target fit --target fashion_mnist --target observe --target lockstep_command
+	@scripts/make_pictures.sh $(BUILD)
 
 # FAULTS: more arguments, such as --only=kill --rounds=5.
 faults: setup-tests build

@@ -2,7 +2,7 @@
 # Installs the Debian packages that building, testing and the demo need, when they are missing.
 # Usage: scripts/setup.sh [wheel|fuzz|tests|python]     "wheel": LibTorch comes from LIBTORCH=, so libtorch-dev is not needed;
 # "fuzz": what the fuzz targets need, without LibTorch; "tests": what only tests use (a Slurm, tools for networks);
-# "python": what `make test-python` uses (a browser).
+# "python": what `make test-python` and `make pictures` use (a browser).
 set -euo pipefail
 
 packages=(g++ cmake ninja-build make libopenblas0-openmp libgtest-dev libgmock-dev

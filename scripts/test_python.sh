@@ -7,17 +7,9 @@ set -euo pipefail
 
 build=$1
 root=$(cd "$(dirname "$0")/.." && pwd)
-venv=$build/python
 logs=$build/observe_logs
-
-if ! [ -x "$venv/bin/python" ]; then
-  python3 -c 'import ensurepip' 2>/dev/null || "$root/scripts/setup.sh" python
-  python3 -m venv "$venv"
-fi
-"$venv/bin/python" -c 'import tensorboard' 2>/dev/null || "$venv/bin/pip" install -q --disable-pip-version-check tensorboard
-"$venv/bin/python" -c 'import safetensors, torch' 2>/dev/null ||
-  "$venv/bin/pip" install -q --disable-pip-version-check safetensors numpy torch==2.13.0
-command -v chromium >/dev/null || "$root/scripts/setup.sh" python
+. "$root/scripts/python.sh"
+use_python "$build" safetensors numpy torch==2.13.0
 
 rm -rf "$logs" "$build/tensorboard_logs"
 mkdir -p "$logs"
