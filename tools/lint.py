@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -130,18 +131,20 @@ def check_headers_stand_alone(headers):
     for include in filter(None, os.environ.get("LOCKSTEP_TORCH_INCLUDES", "").split(":")):  # LibTorch that is not Debian's
         flags += ["-isystem", include]
     newest = max(os.path.getmtime(os.path.join(ROOT, header)) for header in headers)
-    for header in headers:
-        if header in GENERATED_USERS:
-            continue
+
+    def check(header):
         stamp = os.path.join(folder, header.replace("/", "_") + ".ok")
         if os.path.exists(stamp) and os.path.getmtime(stamp) > newest:
-            continue
+            return
         source = f'#include "{header}"\n'
         done = subprocess.run(["g++", *flags, "-x", "c++", "-"], input=source, capture_output=True, text=True)
         if done.returncode != 0:
             complain(header, 0, "does not compile by itself:\n" + "\n".join(done.stderr.split("\n")[:4]))
         else:
             open(stamp, "w").close()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(check, [header for header in headers if header not in GENERATED_USERS]))
 
 
 def main():
