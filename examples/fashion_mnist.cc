@@ -83,12 +83,14 @@ int main(int argc, char** argv) try {
                     .validation_data = test,
                     .callbacks = {ls::LearningRateScheduler([&](int epoch, double) { return epoch + 2 < settings.epochs ? 1e-3 : 2e-4; }),
                                   ls::TensorBoard(settings.out + "/logs"), ls::BackupAndRestore(settings.out + "/backup"),
+                                  ls::ModelCheckpoint(settings.out + "/checkpoints", {.monitor = "val_loss", .max_to_keep = 2}),
                                   ls::ModelCheckpoint(settings.out + "/best.safetensors",
                                                       {.monitor = "val_accuracy", .save_best_only = true})}});
 
   ls::load_weights_into(*model.module(), settings.out + "/best.safetensors");
   std::cout << "test accuracy " << model.evaluate(test).at("accuracy") * 100 << " % with the best weights\n"
             << "weights (safetensors, for Python too): " << settings.out << "/best.safetensors\n"
+            << "checkpoints (all of the training, the last two and the best): " << settings.out << "/checkpoints\n"
             << "TensorBoard logs: " << settings.out << "/logs\n";
   return 0;
 } catch (const std::exception& error) {
