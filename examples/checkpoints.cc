@@ -63,7 +63,7 @@ void train_until_told(const std::string& folder, const ls::TerminationConfig& co
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
   auto scope = strategy.scope();
   auto model = ls::mirrored<Net>();
-  auto optimizer = ls::optimizer<torch::optim::SGD>(model, 0.05);
+  auto optimizer = ls::optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(0.05).momentum(0.9));
   auto batches = strategy.experimental_distribute_dataset(ls::data::fashion_mnist("train").shuffle(60'000, 1).repeat().batch(64));
   auto iterator = batches.make_iterator();
   const auto train_step = [&](torch::Tensor x, torch::Tensor y) {
@@ -72,7 +72,7 @@ void train_until_told(const std::string& folder, const ls::TerminationConfig& co
   };
   // [told]
   ls::Checkpoint checkpoint(strategy);
-  checkpoint.track("model", model).track("data", iterator).track_generators();
+  checkpoint.track("model", model).track("optimizer", ls::optimizer_part(optimizer)).track("data", iterator).track_generators();
   ls::CheckpointManager manager(checkpoint, folder);
   ls::PreemptionCheckpointHandler handler(manager, config);  // restores the newest checkpoint
   while (handler.total_run_calls() < 100) handler.run([&] { strategy.run(train_step, iterator.get_next()); });
