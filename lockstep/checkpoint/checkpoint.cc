@@ -234,7 +234,6 @@ void Checkpoint::write(const std::string& folder, const CheckpointInfo& info) {
     if (!state_->is_first()) return std::string();
     auto plan = state_->plan(std::move(parts), info);
     real_files().make_folder(folder_of(folder));
-    const trace::Span span("write checkpoint", trace::Category::kCheckpoint);
     write_checkpoint(real_files(), folder, plan.image);
     return std::string();
   });
@@ -243,7 +242,6 @@ void Checkpoint::write(const std::string& folder, const CheckpointInfo& info) {
 RestoredCheckpoint Checkpoint::read(const std::string& folder, const RestoreOptions& options) {
   OpenedCheckpoint opened;
   internal::together(state_->workers(), "Checkpoint::read", [&] {
-    const trace::Span span("read checkpoint", trace::Category::kCheckpoint);
     opened = open_checkpoint(folder);
     return std::string();
   });

@@ -9,7 +9,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
-#include "lockstep/base/trace.h"
 
 namespace lockstep {
 namespace {
@@ -104,7 +103,6 @@ std::int64_t CheckpointDirectory::next_number() const {
 
 void CheckpointDirectory::write(CheckpointImage& image) {
   const auto number = image.manifest.number;
-  const trace::Span span("write checkpoint", trace::Category::kCheckpoint, {"checkpoint", number});
   write_checkpoint(files_, path_of(number), image);
   last_number_ = std::max(last_number_, number);
   metrics_[number] = metric_of(image.manifest);
@@ -142,7 +140,6 @@ std::optional<OpenedCheckpoint> CheckpointDirectory::open_newest(std::vector<std
   const auto all = numbers();
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
     try {
-      const trace::Span span("read checkpoint", trace::Category::kCheckpoint, {"checkpoint", *number});
       return open_checkpoint(path_of(*number));
     } catch (const Error& error) {
       // What this library cannot read is not damaged.

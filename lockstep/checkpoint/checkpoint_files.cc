@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/data/io/crc32c.h"
 
 namespace lockstep {
@@ -126,6 +127,7 @@ std::uint32_t crc32c_of(std::span<const Bytes> pieces, int threads) {
 // Whatever stops this, a folder of that name is whole. One that lost power between 4's two steps has the new name or the old;
 // folders whose name ends in ".part" are what is left of attempts, and are removed by the next who writes there.
 void write_checkpoint(FileLayer& files, const std::string& folder, CheckpointImage& image) {
+  const trace::Span span("write checkpoint", trace::Category::kCheckpoint, {"checkpoint", image.manifest.number});
   if (is_there(folder))
     throw Error(
         ErrorCode::kFailedPrecondition,
@@ -166,6 +168,7 @@ Manifest read_manifest(const std::string& folder) {
 
 OpenedCheckpoint open_checkpoint(const std::string& folder) {
   OpenedCheckpoint checkpoint{folder, read_manifest(folder), {}};
+  const trace::Span span("read checkpoint", trace::Category::kCheckpoint, {"checkpoint", checkpoint.manifest.number});
   for (const auto& file : checkpoint.manifest.files) {
     const auto path = str(folder, "/", file.name);
     std::shared_ptr<data::MappedFile> mapped;

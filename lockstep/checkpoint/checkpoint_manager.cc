@@ -22,9 +22,8 @@ namespace lockstep {
 // Note [saving in the background]
 // 1. save() waits for the thread of the save before, and throws what that failed with.
 // 2. All workers collect their parts; the first one copies what is live into `staging`, which the thread of 1 no longer reads.
-// 3. A thread writes the copy. It touches `plan`, `directory`, `staging` and `failure`, which the caller's leaves alone until
-// it
-//    has joined it.
+// 3. A thread writes the copy. It touches `plan`, `directory`, `staging` and `failure`, which the caller's thread leaves alone
+//    until it has joined it.
 struct CheckpointManager::State {
   State(Checkpoint checkpoint_, std::string path, const CheckpointManagerOptions& options)
       : checkpoint(std::move(checkpoint_)),
