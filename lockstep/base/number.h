@@ -24,4 +24,10 @@ std::string exact_text(T value) {
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
+// As printf shows it with "%.3f" (std::chars_format::fixed, 3), "%.3e" (scientific) or "%.3g" (general). Whatever the locale.
+inline std::string shown(double value, std::chars_format form, int digits) {
+  char text[512];  // NOLINT: the largest double has 309 digits before its point
+  return {text, std::to_chars(text, text + sizeof text, value, form, digits).ptr};
+}
+
 }  // namespace lockstep

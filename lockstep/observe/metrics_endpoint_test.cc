@@ -3,12 +3,14 @@
 #include <limits>
 
 #include "lockstep/cluster/socket.h"
+#include "tests/support/scrape.h"
 #include "tests/support/testing.h"
 
 namespace lockstep {
 namespace {
 
 using internal::Socket;
+using testing::all_of;
 using ::testing::HasSubstr;
 using testing::ThrowsCode;
 using namespace std::chrono_literals;
@@ -17,24 +19,8 @@ Socket connect_to(const MetricsEndpoint& endpoint) {
   return Socket::connect({"127.0.0.1", endpoint.port()}, Deadline::after(10s));
 }
 
-// What comes until the other side closes.
-std::string all_of(const Socket& socket, std::chrono::seconds limit = 20s) {
-  std::string text;
-  const auto deadline = Deadline::after(limit);
-  while (socket.wait_readable(deadline)) {
-    char buffer[4096];
-    std::string why;
-    const auto count = socket.receive(buffer, sizeof buffer, why);
-    if (count == 0) return text;
-    if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
-  }
-  return text + "(not closed)";
-}
-
 std::string ask(const MetricsEndpoint& endpoint, const std::string& request) {
-  const auto socket = connect_to(endpoint);
-  socket.send(request.data(), request.size(), Deadline::after(10s));
-  return all_of(socket);
+  return testing::scrape(endpoint.port(), request);
 }
 
 TEST(MetricsRegistry, TextIsPrometheus) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -42,10 +42,8 @@ void Logs::add(const Logs& other, const std::string& prefix) {
 std::string show(const Logs& logs) {
   std::vector<std::string> parts;
   for (const auto& [name, value] : logs) {
-    char text[32];
     const bool is_small = value != 0 && std::abs(value) < 1e-3;
-    std::snprintf(text, sizeof text, is_small ? "%.4e" : "%.4f", value);
-    parts.push_back(name + ": " + text);
+    parts.push_back(name + ": " + shown(value, is_small ? std::chars_format::scientific : std::chars_format::fixed, 4));
   }
   return join(" - ", parts);
 }

@@ -1,12 +1,11 @@
 #include "tools/lockstep/chart.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::tool {
@@ -23,13 +22,7 @@ constexpr std::size_t kMostPoints = 400;
 constexpr std::size_t kMostDots = 40;
 constexpr std::size_t kColours = 7;
 
-std::string printed(const char* form, double value) {
-  std::array<char, 48> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), form, value);
-  return buffer.data();
-}
-
-std::string place(double value) { return printed("%.1f", value); }
+std::string place(double value) { return shown(value, std::chars_format::fixed, 1); }
 
 struct Range {
   double low = std::numeric_limits<double>::max();
@@ -186,13 +179,13 @@ std::vector<double> round_ticks(double low, double high, int count) {
 
 std::string tick_text(double value) {
   const double size = std::abs(value);
-  if (size >= 1e12 || (size > 0 && size < 1e-4)) return printed("%.3g", value);
+  if (size >= 1e12 || (size > 0 && size < 1e-4)) return shown(value, std::chars_format::general, 3);
   for (const auto& [unit, letter] : {std::pair(1e9, "G"), {1e6, "M"}, {1e4, "k"}})
-    if (size >= unit) return printed("%.5g", value / (unit == 1e4 ? 1e3 : unit)) + letter;
-  return printed("%.5g", value);
+    if (size >= unit) return value_text(value / (unit == 1e4 ? 1e3 : unit)) + letter;
+  return value_text(value);
 }
 
-std::string value_text(double value) { return printed("%.5g", value); }
+std::string value_text(double value) { return shown(value, std::chars_format::general, 5); }
 
 std::string html(const std::string& text) {
   std::string result;

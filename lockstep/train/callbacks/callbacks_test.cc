@@ -5,10 +5,10 @@
 #include <cstdlib>
 
 #include "lockstep/base/str.h"
-#include "lockstep/cluster/socket.h"
 #include "lockstep/train/callbacks/backup_and_restore.h"
 #include "lockstep/train/callbacks/csv_logger.h"
 #include "lockstep/train/callbacks/early_stopping.h"
+#include "lockstep/train/callbacks/file_name.h"
 #include "lockstep/train/callbacks/lambda_callback.h"
 #include "lockstep/train/callbacks/learning_rate_scheduler.h"
 #include "lockstep/train/callbacks/model_checkpoint.h"
@@ -19,6 +19,8 @@
 #include "lockstep/train/callbacks/terminate_on_nan.h"
 #include "lockstep/train/callbacks/trace_steps.h"
 #include "lockstep/train/callbacks/values.h"
+#include "lockstep/train/metrics/metric_rule.h"
+#include "tests/support/scrape.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/testing.h"
 
@@ -29,6 +31,7 @@ namespace {
 
 using testing::code_of;
 using testing::content_of;
+using testing::scrape;
 using testing::ThrowsCode;
 
 struct Told {
@@ -86,6 +89,34 @@ TEST(Monitor, AsksTheMetricWhatIsBetter) {
   for (const char* name :
        {"loss", "val_loss", "output_0_loss", "val_mean_squared_error", "val_false_positives", "mean", "val_"})
     EXPECT_FALSE(is_more_better(name)) << name;
+}
+
+// A metric may have any name.
+TEST(Monitor, AsksTheMetricsThatWereCompiledFirst) {
+  TrainingProgress progress;
+  const Training training(nullptr, progress, {.direction = [](const std::string& name) {
+                            return name == "val_quality" ? metrics::Direction::kUp : metrics::Direction::kUnknown;
+                          }});
+  Monitor quality("val_quality", MonitorMode::kAuto), least("val_quality", MonitorMode::kMin), loss("loss", MonitorMode::kAuto);
+  EXPECT_FALSE(quality.is_better(1, 0));
+  for (auto* one : {&quality, &least, &loss}) one->ask(training);
+  EXPECT_TRUE(quality.is_better(1, 0));
+  EXPECT_FALSE(least.is_better(1, 0));
+  EXPECT_FALSE(loss.is_better(1, 0));
+}
+
+TEST(FileName, WritesValuesAsItsFormatsSay) {
+  const Logs logs = {{"epoch", 7}, {"val_loss", 0.04567}, {"gain", -1.5}, {"huge", 1e300}};
+  for (const auto& [pattern, name] : {std::pair("w-{epoch:03d}.x", "w-007.x"),
+                                      {"{epoch}-{epoch:4}|", "7-   7|"},
+                                      {"{val_loss:.3f}", "0.046"},
+                                      {"{val_loss:8.3f}{val_loss:07.2f}", "   0.0460000.05"},
+                                      {"{val_loss:.1e} {val_loss:.2g} {val_loss}", "4.6e-02 0.046 0.04567"},
+                                      {"{gain:06.2f} {gain}", "-01.50 -1.5"}})
+    EXPECT_EQ(internal::file_name(pattern, logs), name);
+  EXPECT_EQ(internal::file_name("{huge:.2f}", logs).size(), 304U);
+  for (const char* pattern : {"{epoch:x}", "{val_loss:.f}", "{val_loss:123.1f}", "{other}"})
+    EXPECT_EQ(code_of([&] { internal::file_name(pattern, logs); }), ErrorCode::kInvalidArgument) << pattern;
 }
 
 TEST(Callbacks, RememberOverARestart) {
@@ -262,22 +293,6 @@ TEST(Logs, KeepTheirOrderAndSayWhatThereIs) {
   EXPECT_THAT(history.at("loss"), ::testing::ElementsAre(3, 5));
   EXPECT_THAT(history.at("val_loss"), ::testing::ElementsAre(2));
   EXPECT_EQ(code_of([&] { history.at("x"); }), ErrorCode::kInvalidArgument);
-}
-
-// What Prometheus reads, until the endpoint closes the connection.
-std::string scrape(int port) {
-  const auto deadline = Deadline::after(std::chrono::seconds(10));
-  const auto socket = internal::Socket::connect({"127.0.0.1", port}, deadline);
-  const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
-  socket.send(request.data(), request.size(), deadline);
-  std::string text, why;
-  char buffer[4096];
-  while (socket.wait_readable(deadline)) {
-    const auto count = socket.receive(buffer, sizeof buffer, why);
-    if (count == 0) return text;
-    if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
-  }
-  return text + "(not closed)";
 }
 
 TEST(Callbacks, PrometheusIsToldHowTrainingGoes) {

@@ -19,7 +19,7 @@ class CSVLogger : public Callback {
  public:
   explicit CSVLogger(std::string file, const CSVLoggerOptions& options = {});
 
-  // Throws kNotFound when the file cannot be written.
+  // Throws kFailedPrecondition when the folder is not there or may not be written to, kUnavailable when the disk is full.
   void on_train_begin(Training& training) override;
   void on_epoch_end(Training& training, Logs& logs) override;
 

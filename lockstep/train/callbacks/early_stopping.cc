@@ -14,7 +14,8 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
                                                  options.start_from_epoch, "; both count epochs, from 0 on"));
 }
 
-void EarlyStopping::on_train_begin(Training&) {
+void EarlyStopping::on_train_begin(Training& training) {
+  monitor_.ask(training);
   if (std::exchange(is_restored_, false)) return;
   wait_ = 0;
   best_ = monitor_.worst();

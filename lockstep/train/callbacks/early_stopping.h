@@ -39,9 +39,9 @@ class EarlyStopping : public Callback {
 
   // Const after construction.
   EarlyStoppingOptions options_;
-  Monitor monitor_;
 
   // Used only on the thread that called fit().
+  Monitor monitor_;
   double best_;
   int wait_ = 0;
   int best_epoch_ = -1;

@@ -22,6 +22,7 @@ ModelCheckpoint::ModelCheckpoint(std::string path, const ModelCheckpointOptions&
 }
 
 void ModelCheckpoint::on_train_begin(Training& training) {
+  monitor_.ask(training);
   if (!std::exchange(is_restored_, false)) best_ = options_.initial_value_threshold.value_or(monitor_.worst());
   unsaved_ = 0;
   if (is_file()) return;

@@ -50,9 +50,9 @@ class ModelCheckpoint : public Callback {
   // Const after construction.
   std::string path_;
   ModelCheckpointOptions options_;
-  Monitor monitor_;
 
   // Used only on the thread that called fit().
+  Monitor monitor_;
   double best_;
   bool is_restored_ = false;
   std::int64_t unsaved_ = 0;                    // steps

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/train/callbacks/training.h"
 #include "lockstep/train/metrics/names.h"
 
 namespace lockstep {
@@ -36,8 +37,14 @@ bool more_is_better(const std::string& name) {
 
 Monitor::Monitor(std::string name, MonitorMode mode, double min_delta)
     : name_(std::move(name)),
+      mode_(mode),
       is_max_(mode == MonitorMode::kMax || (mode == MonitorMode::kAuto && more_is_better(name_))),
       min_delta_(std::abs(min_delta)) {}
+
+void Monitor::ask(const Training& training) {
+  const auto direction = training.direction(name_);
+  if (mode_ == MonitorMode::kAuto && direction != metrics::Direction::kUnknown) is_max_ = direction == metrics::Direction::kUp;
+}
 
 bool Monitor::is_better(double value, double than) const noexcept {
   return is_max_ ? value - min_delta_ > than : value + min_delta_ < than;

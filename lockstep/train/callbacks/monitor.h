@@ -7,14 +7,19 @@
 
 namespace lockstep {
 
-// Whether less or more is better; kAuto: what the metric of that name says (MetricRule::direction). Of a name that no metric
-// has: more for accuracies, AUC, precision, recall and the like, else less.
+class Training;
+
+// Whether less or more is better; kAuto: what the compiled metric of that name says (MetricRule::direction), or the library's
+// own of that name. Where neither does: more for accuracies, AUC, precision, recall and the like, else less.
 enum class MonitorMode { kAuto, kMin, kMax };
 
 // Watches one value of the logs.
 class Monitor {
  public:
   Monitor(std::string name, MonitorMode mode, double min_delta = 0);
+
+  // For kAuto; when training begins, before anything is compared.
+  void ask(const Training& training);
 
   const std::string& name() const noexcept { return name_; }
   // Better than `than` by more than min_delta. NaN is never better.
@@ -26,6 +31,7 @@ class Monitor {
 
  private:
   std::string name_;
+  MonitorMode mode_;
   bool is_max_;
   double min_delta_;
 };

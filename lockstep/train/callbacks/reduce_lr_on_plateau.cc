@@ -19,7 +19,9 @@ ReduceLROnPlateau::ReduceLROnPlateau(const ReduceLROnPlateauOptions& options)
                     options.min_lr, "; none of them may be negative"));
 }
 
-void ReduceLROnPlateau::on_train_begin(Training&) {
+void ReduceLROnPlateau::on_train_begin(Training& training) {
+  monitor_.ask(training);
+  training.set_learning_rate(training.learning_rate());  // refused under a schedule: now, not at the first plateau
   if (std::exchange(is_restored_, false)) return;
   best_ = monitor_.worst();
   wait_ = cooldown_ = 0;

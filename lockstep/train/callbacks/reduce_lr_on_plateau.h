@@ -30,9 +30,9 @@ class ReduceLROnPlateau : public Callback {
  private:
   // Const after construction.
   ReduceLROnPlateauOptions options_;
-  Monitor monitor_;
 
   // Used only on the thread that called fit().
+  Monitor monitor_;
   double best_;
   int wait_ = 0;
   int cooldown_ = 0;

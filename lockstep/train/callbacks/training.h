@@ -14,6 +14,9 @@ namespace lockstep {
 class Model;
 class StepStats;
 class Trackable;
+namespace metrics {
+enum class Direction;
+}
 
 // How far a fit() is.
 struct TrainingProgress {
@@ -40,6 +43,7 @@ class Training {
     std::function<std::shared_ptr<Trackable>()> trackable = nullptr;
     const StepStats* step_stats = nullptr;
     std::function<bool()> is_failing = nullptr;
+    std::function<metrics::Direction(const std::string&)> direction = nullptr;
   };
 
   Training(Model* model, TrainingProgress& progress, Reach reach)
@@ -69,6 +73,11 @@ class Training {
   // same.
   double learning_rate() const { return reach_.learning_rate(); }
   void set_learning_rate(double rate) { reach_.set_learning_rate(rate); }
+
+  // Which way a value of the logs is better, as the metric says that it comes from; kUnknown of any other.
+  metrics::Direction direction(const std::string& name) const {
+    return reach_.direction ? reach_.direction(name) : metrics::Direction{};
+  }
 
   // Where the time of this epoch's steps went, by worker; null: not measured.
   const StepStats* step_stats() const noexcept { return reach_.step_stats; }

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/losses/names.h"
 
@@ -71,9 +72,12 @@ Loss::Loss(const std::string& name) : Loss(loss_by_name(name)) {}
 Loss::Loss(std::string name, Function function, Reduction reduction) {
   require(function != nullptr, "Loss: the function is empty; it must give one value for each example");
   state_ = std::make_shared<const State>(
-      State{std::move(name),
-            [function = std::move(function)](const at::Tensor& y_true, const at::Tensor& y_pred) -> PerExample {
-              return {function(y_true, y_pred)};
+      State{name,
+            [name, function = std::move(function)](const at::Tensor& y_true, const at::Tensor& y_pred) -> PerExample {
+              auto values = function(y_true, y_pred);
+              if (values.defined()) return {std::move(values)};
+              throw Error(ErrorCode::kInvalidArgument,
+                          str("the function '", name, "' gave an undefined tensor; it must give one value for each example"));
             },
             reduction});
 }

@@ -34,6 +34,17 @@ struct Places {
   std::vector<Place> parts;
 };
 
+// Refuses what is not one value for each example; a single one, of the whole batch, counts as one example.
+losses::Loss::Function checked(const std::string& name, losses::Loss::Function function) {
+  if (function == nullptr) return function;
+  return [name, function = std::move(function)](const at::Tensor& y_true, const at::Tensor& y_pred) {
+    auto values = function(y_true, y_pred);
+    if (!values.defined() || values.dim() == 0 || y_pred.dim() == 0 || values.size(0) == y_pred.size(0)) return values;
+    throw Error(ErrorCode::kInvalidArgument, str("the metric '", name, "' gave shape ", values.sizes(), " for ", y_pred.size(0),
+                                                 " examples; it must give one value for each"));
+  };
+}
+
 // The mode of a replica of a strategy; nothing elsewhere.
 std::optional<internal::Mode> replica_mode() {
   const auto mode = internal::current_mode();
@@ -119,7 +130,7 @@ Metric::Metric(const std::string& name) : Metric(name, rule_by_name(name)) {}
 Metric::Metric(std::string name, std::shared_ptr<const MetricRule> rule)
     : state_(std::make_shared<State>(std::move(name), std::move(rule))) {}
 Metric::Metric(std::string name, losses::Loss::Function function)
-    : Metric(name, mean_of(losses::Loss(name, std::move(function)), Direction::kUnknown)) {}
+    : Metric(name, mean_of(losses::Loss(name, checked(name, std::move(function))), Direction::kUnknown)) {}
 Metric::Metric(const losses::Loss& loss) : Metric(loss.name(), mean_of(loss, Direction::kDown)) {}
 
 const std::string& Metric::name() const noexcept { return state_->name; }

@@ -14,7 +14,7 @@ struct MetricBatch {
   at::Tensor sample_weight = {};
 };
 
-// Which way is better, for those who keep the best.
+// Which way is better, for those who keep the best. kUnknown is what an empty one is.
 enum class Direction { kUnknown, kUp, kDown };
 
 // How a metric counts. Derive from it for a metric of one's own, and give it to Metric, which keeps one state for each

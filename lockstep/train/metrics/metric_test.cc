@@ -198,6 +198,12 @@ TEST(Metric, OfOnesOwn) {
   loss.update_state(at::zeros({4, 1}), at::full({4, 1}, 3.0));
   EXPECT_EQ(value(loss), 9);
   EXPECT_EQ(loss.name(), "mean_squared_error");
+  Metric nothing("nothing", [](const at::Tensor&, const at::Tensor&) { return at::Tensor(); });
+  Metric many("many", [](const at::Tensor& y_true, const at::Tensor&) { return y_true.repeat({3}); });
+  EXPECT_THAT([&] { nothing.update_state(at::zeros({2}), at::zeros({2})); },
+              ThrowsCode(ErrorCode::kInvalidArgument, "'nothing' gave an undefined tensor"));
+  EXPECT_THAT([&] { many.update_state(at::zeros({2}), at::zeros({2})); },
+              ThrowsCode(ErrorCode::kInvalidArgument, "'many' gave shape [6] for 2 examples"));
 }
 
 // Two workers, with two replicas and one; the second has counted nothing, and does not know how many classes there are.

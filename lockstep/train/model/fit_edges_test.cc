@@ -4,7 +4,10 @@
 #include <csignal>
 #include <fstream>
 
+#include "lockstep/base/number.h"
+#include "lockstep/base/str.h"
 #include "lockstep/lockstep.h"
+#include "tests/support/scrape.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/testing.h"
 
@@ -245,6 +248,12 @@ TEST(Fit, RefusesWhatWouldEndBadly) {
   EXPECT_EQ(code(batches(), {.callbacks = {compile}}), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(code(batches(), {.callbacks = {LearningRateScheduler([](int, double) { return -1.0; })}}),
             ErrorCode::kInvalidArgument);
+  auto scheduled =
+      compiled({.optimizer = SGD(ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 1, .decay_rate = 0.5})),
+                .loss = sparse_categorical_crossentropy({.from_logits = true})});
+  EXPECT_EQ(code_of([&] { scheduled.fit(batches(), silent({.callbacks = {ReduceLROnPlateau()}})); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(scheduled.iterations(), 0);
   // A folder that cannot be written to is told before the first step.
   const auto before = model.iterations();
   std::ofstream(folder / "file") << "not a folder";
@@ -277,6 +286,35 @@ TEST(Fit, SaysWhyABatchNormRefusesOneRow) {
   Model model(module);
   model.compile(options_of());
   EXPECT_EQ(code_of([&] { model.fit(batches(4), silent()); }), ErrorCode::kInvalidArgument);
+}
+
+// Of one's own: only it knows that more is better.
+TEST(Fit, KeepsTheBestByWhatTheMetricSays) {
+  struct Steps : MetricRule {
+    State zeros(const at::Tensor&, const at::Tensor&) const override { return {torch::zeros({}, torch::kDouble)}; }
+    void add(State& state, const metrics::MetricBatch&) const override { state[0] += ++count; }
+    at::Tensor result(const State& state) const override { return state[0]; }
+    metrics::Direction direction() const override { return metrics::Direction::kUp; }
+    mutable double count = 0;
+  };
+  auto options = options_of();
+  options.metrics = {Metric("mine", std::make_shared<Steps>())};
+  auto model = compiled(options);
+  const auto stopping = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "mine"});
+  EXPECT_EQ(model.fit(batches(), silent({.epochs = 4, .callbacks = {stopping}})).epoch.size(), 4U);
+  EXPECT_EQ(stopping->best_epoch(), 3);
+}
+
+TEST(Fit, CanBeScrapedWhileItGoesOn) {
+  const auto prometheus = std::make_shared<Prometheus>(PrometheusOptions{.port = 0});
+  std::string answer;
+  const auto look = LambdaCallback({.on_epoch_begin = [&](Training& training) {
+    if (training.epoch() == 1) answer = testing::scrape(prometheus->port());
+  }});
+  auto model = compiled();
+  const auto history = model.fit(batches(), silent({.epochs = 2, .callbacks = {prometheus, look}}));
+  EXPECT_THAT(answer, ::testing::HasSubstr("lockstep_steps_total 3\n"));
+  EXPECT_THAT(answer, ::testing::HasSubstr(str("lockstep_value{name=\"loss\"} ", exact_text(history.at("loss")[0]))));
 }
 
 TEST(Fit, NamesEveryMetricOfEveryOutput) {

@@ -61,8 +61,15 @@ FitLoop::FitLoop(Model& model, const FitOptions& options)
                  [this] { return runner_.optimizer().learning_rate(); },
                  [this](double rate) { runner_.optimizer().set_learning_rate(rate); },
                  [this] { return std::make_shared<FitPart>(*this); }, &stats_,
-                 [this] { return is_any(training_.failure().has_value()); }}) {
+                 [this] { return is_any(training_.failure().has_value()); },
+                 [this](const std::string& name) { return direction_of(name); }}) {
   require_usable(options);
+}
+
+metrics::Direction FitLoop::direction_of(const std::string& logged) const {
+  const auto name = logged.starts_with("val_") ? logged.substr(4) : logged;
+  const auto found = std::ranges::find(runner_.metrics(), name, &TrackedMetric::name);
+  return found == runner_.metrics().end() ? metrics::Direction::kUnknown : found->metric.rule().direction();
 }
 
 template <typename F>

@@ -45,6 +45,7 @@ class FitLoop {
   void agree_on_stop();
   void restore_sums(const CheckpointPart& part);
   const Checkpoint::State& job();
+  metrics::Direction direction_of(const std::string& logged) const;
   template <typename F>
   void tell(F&& call);
 
