@@ -40,8 +40,8 @@ losses::Loss::Function checked(const std::string& name, losses::Loss::Function f
   return [name, function = std::move(function)](const at::Tensor& y_true, const at::Tensor& y_pred) {
     auto values = function(y_true, y_pred);
     if (!values.defined() || values.dim() == 0 || y_pred.dim() == 0 || values.size(0) == y_pred.size(0)) return values;
-    throw Error(ErrorCode::kInvalidArgument, str("the metric '", name, "' gave shape ", values.sizes(), " for ", y_pred.size(0),
-                                                 " examples; it must give one value for each"));
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("the metric '", name, "' gave shape ", values.sizes(), " for ",
+                                                           y_pred.size(0), " examples; it must give one value for each"));
   };
 }
 

@@ -248,9 +248,9 @@ TEST(Fit, RefusesWhatWouldEndBadly) {
   EXPECT_EQ(code(batches(), {.callbacks = {compile}}), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(code(batches(), {.callbacks = {LearningRateScheduler([](int, double) { return -1.0; })}}),
             ErrorCode::kInvalidArgument);
-  auto scheduled =
-      compiled({.optimizer = SGD(ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 1, .decay_rate = 0.5})),
-                .loss = sparse_categorical_crossentropy({.from_logits = true})});
+  auto scheduled = compiled(
+      {.optimizer = SGD(schedules::ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 1, .decay_rate = 0.5})),
+       .loss = sparse_categorical_crossentropy({.from_logits = true})});
   EXPECT_EQ(code_of([&] { scheduled.fit(batches(), silent({.callbacks = {ReduceLROnPlateau()}})); }),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(scheduled.iterations(), 0);
