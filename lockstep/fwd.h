@@ -23,5 +23,6 @@ class ReplicaSet;
 class Strategy;
 class StrategyExtended;
 class Variable;
+class VariableHost;
 class WorkerGroup;
 }  // namespace lockstep

@@ -29,6 +29,8 @@ struct ReplicaSetOptions {
   std::optional<std::uint64_t> seed = std::nullopt;
   // The other processes of the job; null: there are none.
   std::shared_ptr<WorkerGroup> workers = nullptr;
+  // Where these replicas' variables are made; null: here, one component on each replica's device.
+  std::shared_ptr<VariableHost> variable_host = nullptr;
 };
 
 // The replicas of one strategy in this process: their devices, threads, random generators and meeting points.

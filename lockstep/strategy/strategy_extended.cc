@@ -98,7 +98,7 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   if (!variable_created_in_scope(variable))
     throw Error(ErrorCode::kInvalidArgument, str("colocate_vars_with: variable '", variable.name(),
                                                  "' was not made in this strategy's scope(); give one that was"));
-  return {};
+  return Colocation(variable);
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {

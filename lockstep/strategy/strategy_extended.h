@@ -76,10 +76,11 @@ class StrategyExtended {
     return strategy_.run(std::forward<F>(fn), args...);
   }
 
-  // While it lives, new variables are put on `variable`'s devices, which for these strategies is where they go anyway.
+  // While it lives, variables made on this thread are put on `variable`'s devices: with parameter servers on its server, whole;
+  // for the other strategies that is where they go anyway.
   // Throws kFailedPrecondition outside the strategy's scope, kInvalidArgument for another strategy's variable.
-  struct [[nodiscard]] Colocation {};
-  Colocation colocate_vars_with(const Variable& variable);
+  using Colocation = internal::BesideGuard;
+  [[nodiscard]] Colocation colocate_vars_with(const Variable& variable);
 
   bool variable_created_in_scope(const Variable& variable) const;
   // The value of a variable across replicas.

@@ -107,8 +107,14 @@ std::vector<std::string> Variable::component_names() const {
   return names;
 }
 
+bool Variable::is_remote() const { return state_->remote != nullptr; }
+std::vector<Variable> Variable::shards() const { return is_remote() ? state_->remote->shards() : std::vector<Variable>(); }
+at::IntArrayRef Variable::sizes() const { return state_->components[0].sizes(); }
+at::ScalarType Variable::scalar_type() const { return state_->components[0].scalar_type(); }
+
 std::vector<std::string> Variable::devices() const {
   std::vector<std::string> names;
+  if (is_remote()) return state_->remote->devices();
   if (state_->replicas == nullptr) return {find_logical_device("CPU:0").name};
   for (const auto& device : state_->replicas->devices()) names.push_back(device.name);
   return names;
@@ -131,23 +137,25 @@ int Variable::here() const {
 
 at::Tensor Variable::value() const {
   const int replica = here();
+  if (is_remote()) return state_->remote->read().requires_grad_(state_->components[0].requires_grad());
   if (replica < 0 && state_->is_on_read()) return state_->aggregate();
   return state_->components[static_cast<std::size_t>(std::max(replica, 0))];
 }
 
 at::Tensor Variable::read_value() const { return value().clone(); }
 
-Variable& Variable::assign(const at::Tensor& value) { return write(Write::kAssign, value, false); }
-Variable& Variable::assign_add(const at::Tensor& value) { return write(Write::kAdd, value, false); }
-Variable& Variable::assign_sub(const at::Tensor& value) { return write(Write::kSub, value, false); }
-Variable& Variable::assign(double value) { return write(Write::kAssign, at::scalar_tensor(value, at::kDouble), true); }
-Variable& Variable::assign_add(double value) { return write(Write::kAdd, at::scalar_tensor(value, at::kDouble), true); }
-Variable& Variable::assign_sub(double value) { return write(Write::kSub, at::scalar_tensor(value, at::kDouble), true); }
+Variable& Variable::assign(const at::Tensor& value) { return write(VariableWrite::kAssign, value, false); }
+Variable& Variable::assign_add(const at::Tensor& value) { return write(VariableWrite::kAdd, value, false); }
+Variable& Variable::assign_sub(const at::Tensor& value) { return write(VariableWrite::kSub, value, false); }
+Variable& Variable::assign(double value) { return write(VariableWrite::kAssign, at::scalar_tensor(value, at::kDouble), true); }
+Variable& Variable::assign_add(double value) { return write(VariableWrite::kAdd, at::scalar_tensor(value, at::kDouble), true); }
+Variable& Variable::assign_sub(double value) { return write(VariableWrite::kSub, at::scalar_tensor(value, at::kDouble), true); }
 
 Variable& Variable::assign(const Mirrored<at::Tensor>& value) {
   const c10::NoGradGuard no_grad;
   const int replica = here();
   if (replica >= 0) return assign(value[static_cast<std::size_t>(replica)]);
+  if (is_remote()) return assign(value[0]);
   if (value.size() != size())
     throw Error(ErrorCode::kInvalidArgument, str("assign to variable '", name(), "' of ", size(), " components: the value has ",
                                                  value.size(), "; it must come from the same strategy"));
@@ -157,22 +165,34 @@ Variable& Variable::assign(const Mirrored<at::Tensor>& value) {
 }
 
 Variable& Variable::assign(const Variable& value) {
-  if (here() < 0 && value.size() == size() && !value.state_->is_on_read())
+  if (here() < 0 && value.size() == size() && !value.state_->is_on_read() && !is_remote() && !value.is_remote())
     return assign(Mirrored<at::Tensor>(value.components()));
   return assign(value.value());
 }
 
-Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
-  const char* what = how == Write::kAssign ? "assign" : how == Write::kAdd ? "assign_add" : "assign_sub";
+at::Tensor Variable::rows(const at::Tensor& ids) const {
+  if (ids.dim() != 1 || !at::isIntegralType(ids.scalar_type(), /*includeBool=*/false) || sizes().empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("rows of variable '", name(), "' of shape ", sizes(), ": the ids have shape ", ids.sizes(),
+                              " and dtype ", ids.scalar_type(), "; they must be a vector of whole numbers"));
+  if (ids.numel() > 0 && (ids.min().item<std::int64_t>() < 0 || ids.max().item<std::int64_t>() >= sizes()[0]))
+    throw Error(ErrorCode::kOutOfRange, str("rows of variable '", name(), "': an id is not in [0, ", sizes()[0], ")"));
+  if (is_remote()) return state_->remote->read_rows(ids);
+  return value().index_select(0, ids.to(value().device(), at::kLong));
+}
+
+Variable& Variable::write(VariableWrite how, const at::Tensor& value, bool is_literal) {
+  const char* what = how == VariableWrite::kAssign ? "assign" : how == VariableWrite::kAdd ? "assign_add" : "assign_sub";
   const c10::NoGradGuard no_grad;
   if (!is_literal) require_shape(*state_, what, value);
-  if (how != Write::kAssign && state_->components[0].scalar_type() == at::kBool)
+  if (how != VariableWrite::kAssign && state_->components[0].scalar_type() == at::kBool)
     throw Error(ErrorCode::kInvalidArgument,
                 str(what, " to variable '", name(), "', which is bool and has no arithmetic; use assign()"));
   const auto apply = [&](at::Tensor& component, const at::Tensor& given) {
+    if (is_remote()) return state_->remote->write(how, given.detach().to(at::kCPU, component.scalar_type()).expand(sizes()));
     const auto operand = given.detach().to(component.options());
-    if (how == Write::kAssign) component.copy_(operand);
-    else if (how == Write::kAdd) component.add_(operand);
+    if (how == VariableWrite::kAssign) component.copy_(operand);
+    else if (how == VariableWrite::kAdd) component.add_(operand);
     else component.sub_(operand);
   };
   const auto apply_to_all = [&](const at::Tensor& given) {
@@ -187,11 +207,11 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
     state_->replicas->merge(*context, "a write to a variable", &mine,
                             [&](std::span<void* const> offers) { apply_to_all(combine(*state_, what, offers)); });
   } else if (replica >= 0) {
-    apply(state_->components[static_cast<std::size_t>(replica)], value);
+    apply(state_->components[is_remote() ? 0 : static_cast<std::size_t>(replica)], value);
   } else if (state_->is_on_read() && state_->aggregation == VariableAggregation::kNone) {
     state_->aggregate();  // throws: across replicas it has no value
   } else if (state_->is_on_read() && state_->aggregation == VariableAggregation::kSum) {
-    if (how != Write::kAssign)
+    if (how != VariableWrite::kAssign)
       throw Error(ErrorCode::kInvalidArgument, str(what, " across replicas on variable '", name(),
                                                    "', which is synchronised on read with SUM, would count the "
                                                    "value once per replica; use assign(), or write inside run()"));
@@ -203,12 +223,14 @@ Variable& Variable::write(Write how, const at::Tensor& value, bool is_literal) {
 }
 
 at::Tensor Variable::saved_value() const {
+  if (is_remote()) return state_->remote->read();
   return state_->is_on_read() && state_->replicas != nullptr ? state_->aggregate() : state_->components[0].detach().clone();
 }
 
 void Variable::restore(const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   require_shape(*state_, "restore", value);
+  if (is_remote()) return state_->remote->write(VariableWrite::kAssign, value.detach().to(at::kCPU, scalar_type()));
   const auto count = state_->replicas == nullptr ? 1 : state_->replicas->global_size();
   const bool is_divided = state_->is_on_read() && state_->aggregation == VariableAggregation::kSum && count > 1;
   const auto part = is_divided ? part_of_sum(value, static_cast<std::size_t>(count)) : value;

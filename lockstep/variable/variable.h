@@ -26,6 +26,8 @@ enum class VariableSynchronization {
 // How the replicas' values become one.
 enum class VariableAggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 
+enum class VariableWrite { kAssign, kAdd, kSub, kMul, kDiv, kMin, kMax };
+
 std::ostream& operator<<(std::ostream& out, VariableSynchronization synchronization);
 std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation);
 
@@ -64,8 +66,14 @@ class Variable {
   const std::vector<at::Tensor>& components() const;  // live, by local replica
   std::vector<std::string> component_names() const;   // "w", "w/replica_1", ...
   std::vector<std::string> devices() const;
+  // Of a variable that is divided over parameter servers: its parts along the first dimension. Empty: it is whole.
+  std::vector<Variable> shards() const;
+  bool is_remote() const;        // it lives on parameter servers
   bool is_distributed() const;   // made under a strategy
   ReplicaSet* replicas() const;  // whose; null outside every strategy
+
+  at::IntArrayRef sizes() const;
+  at::ScalarType scalar_type() const;
 
   // The value here: live where a component answers (autograd reaches it), a new tensor where components are aggregated.
   at::Tensor value() const;
@@ -95,6 +103,9 @@ class Variable {
   Variable& scatter_max(const IndexedSlices& slices);
   Variable& scatter_update(const IndexedSlices& slices);
 
+  // These rows, a new tensor; of a remote variable only they travel. Throws kOutOfRange for a row that is not there.
+  at::Tensor rows(const at::Tensor& ids) const;
+
   // The one value that a checkpoint keeps, whatever the number of replicas, and its inverse.
   at::Tensor saved_value() const;
   void restore(const at::Tensor& value);
@@ -121,11 +132,12 @@ class Variable {
   friend std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
   struct State;
+  // For those who bring variables into being: a handle of this one.
+  explicit Variable(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
-  enum class Write { kAssign, kAdd, kSub, kMul, kDiv, kMin, kMax };
-  Variable& write(Write how, const at::Tensor& value, bool is_literal);
-  Variable& scatter(Write how, const char* what, const IndexedSlices& slices);
+  Variable& write(VariableWrite how, const at::Tensor& value, bool is_literal);
+  Variable& scatter(VariableWrite how, const char* what, const IndexedSlices& slices);
   int here() const;
 
   std::shared_ptr<State> state_;
@@ -140,6 +152,19 @@ class DefaultScope {
   ~DefaultScope();
   DefaultScope(const DefaultScope&) = delete;
   DefaultScope& operator=(const DefaultScope&) = delete;
+};
+
+// While one is alive on a thread, remote variables made there go to the same task as `variable`, whole.
+class BesideGuard {
+ public:
+  explicit BesideGuard(const Variable& variable);
+  ~BesideGuard();
+  BesideGuard(const BesideGuard&) = delete;
+  BesideGuard& operator=(const BesideGuard&) = delete;
+
+ private:
+  const Variable variable_;
+  const Variable* const previous_;
 };
 
 // "foo_1/bar_2" -> "foo/bar": how variables made in different replicas are recognised as one.

@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 thread_local int t_default_scopes = 0;
+thread_local const Variable* t_beside = nullptr;
 
 void require_valid(const VariableOptions& options, const at::Tensor& initial) {
   if (options.synchronization == VariableSynchronization::kNone)
@@ -25,6 +26,13 @@ void require_valid(const VariableOptions& options, const at::Tensor& initial) {
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("variable '", options.name, "' of dtype ", initial.scalar_type(),
                               ": aggregation MEAN needs a floating point dtype; use SUM or ONLY_FIRST_REPLICA"));
+}
+
+// A tensor without memory stands for the shape.
+void make_remote(Variable::State& state, std::shared_ptr<RemoteVariable> remote, at::IntArrayRef sizes, at::ScalarType dtype) {
+  state.remote = std::move(remote);
+  const bool needs_gradient = state.trainable && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+  state.components = {at::empty(sizes, at::TensorOptions(dtype).device(at::kMeta)).requires_grad_(needs_gradient)};
 }
 
 std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const at::Tensor& given,
@@ -42,6 +50,12 @@ std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& r
       options.synchronization == VariableSynchronization::kAuto ? VariableSynchronization::kOnWrite : options.synchronization;
   state->aggregation = options.aggregation;
   state->trainable = options.trainable.value_or(!state->is_on_read());
+  if (replicas != nullptr && replicas->options().variable_host != nullptr) {
+    auto& host = *replicas->options().variable_host;
+    make_remote(*state, host.create(state->name, initial.detach().cpu().contiguous(), state->trainable, t_beside),
+                initial.sizes(), initial.scalar_type());
+    return state;
+  }
   const int count = replicas == nullptr ? 1 : replicas->size();
   for (int replica = 0; replica < count; ++replica) {
     const auto device = replicas == nullptr ? initial.device() : replicas->torch_device(replica);
@@ -124,7 +138,8 @@ std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Variable& variable) {
-  const char* kind = !variable.is_distributed()      ? "Variable"
+  const char* kind = variable.is_remote()            ? "RemoteVariable"
+                     : !variable.is_distributed()    ? "Variable"
                      : variable.state_->is_on_read() ? "SyncOnReadVariable"
                                                      : "MirroredVariable";
   out << kind << ":{\n";
@@ -138,6 +153,19 @@ std::ostream& operator<<(std::ostream& out, const Variable& variable) {
 }
 
 namespace internal {
+
+Variable handle_of(std::shared_ptr<RemoteVariable> remote, const RemoteDescription& description,
+                   std::shared_ptr<ReplicaSet> replicas) {
+  auto state = std::make_shared<Variable::State>();
+  state->name = description.name;
+  state->replicas = std::move(replicas);
+  state->trainable = description.is_trainable;
+  make_remote(*state, std::move(remote), description.sizes, description.dtype);
+  return Variable(std::move(state));
+}
+
+BesideGuard::BesideGuard(const Variable& variable) : variable_(variable), previous_(std::exchange(t_beside, &variable_)) {}
+BesideGuard::~BesideGuard() { t_beside = previous_; }
 
 DefaultScope::DefaultScope() { ++t_default_scopes; }
 DefaultScope::~DefaultScope() { --t_default_scopes; }

@@ -35,41 +35,41 @@ IndexedSlices combine(const Variable::State& state, std::span<void* const> offer
   return all;
 }
 
-// Write is private to Variable.
-template <typename Write>
-void apply_rows(at::Tensor& component, Write how, const IndexedSlices& given) {
+void apply_rows(at::Tensor& component, VariableWrite how, const IndexedSlices& given) {
   const auto indices = given.indices.to(component.device(), at::kLong);
   const auto values = given.values.detach().to(component.options());
-  if (how == Write::kAdd) component.index_add_(0, indices, values);
-  else if (how == Write::kSub) component.index_add_(0, indices, values, -1);
-  else if (how == Write::kAssign) component.index_copy_(0, indices, values);
+  if (how == VariableWrite::kAdd) component.index_add_(0, indices, values);
+  else if (how == VariableWrite::kSub) component.index_add_(0, indices, values, -1);
+  else if (how == VariableWrite::kAssign) component.index_copy_(0, indices, values);
   else
     for (std::int64_t k = 0; k < indices.numel(); ++k) {  // one by one: an index may repeat
-      auto row = component.select(0, indices[k].template item<std::int64_t>());
-      if (how == Write::kMul) row.mul_(values[k]);
-      else if (how == Write::kDiv) row.copy_(row / values[k]);
-      else if (how == Write::kMin) row.copy_(at::minimum(row, values[k]));
+      auto row = component.select(0, indices[k].item<std::int64_t>());
+      if (how == VariableWrite::kMul) row.mul_(values[k]);
+      else if (how == VariableWrite::kDiv) row.copy_(row / values[k]);
+      else if (how == VariableWrite::kMin) row.copy_(at::minimum(row, values[k]));
       else row.copy_(at::maximum(row, values[k]));
     }
 }
 
 }  // namespace
 
-Variable& Variable::scatter_add(const IndexedSlices& slices) { return scatter(Write::kAdd, "scatter_add", slices); }
-Variable& Variable::scatter_sub(const IndexedSlices& slices) { return scatter(Write::kSub, "scatter_sub", slices); }
-Variable& Variable::scatter_mul(const IndexedSlices& slices) { return scatter(Write::kMul, "scatter_mul", slices); }
-Variable& Variable::scatter_div(const IndexedSlices& slices) { return scatter(Write::kDiv, "scatter_div", slices); }
-Variable& Variable::scatter_min(const IndexedSlices& slices) { return scatter(Write::kMin, "scatter_min", slices); }
-Variable& Variable::scatter_max(const IndexedSlices& slices) { return scatter(Write::kMax, "scatter_max", slices); }
-Variable& Variable::scatter_update(const IndexedSlices& slices) { return scatter(Write::kAssign, "scatter_update", slices); }
+Variable& Variable::scatter_add(const IndexedSlices& slices) { return scatter(VariableWrite::kAdd, "scatter_add", slices); }
+Variable& Variable::scatter_sub(const IndexedSlices& slices) { return scatter(VariableWrite::kSub, "scatter_sub", slices); }
+Variable& Variable::scatter_mul(const IndexedSlices& slices) { return scatter(VariableWrite::kMul, "scatter_mul", slices); }
+Variable& Variable::scatter_div(const IndexedSlices& slices) { return scatter(VariableWrite::kDiv, "scatter_div", slices); }
+Variable& Variable::scatter_min(const IndexedSlices& slices) { return scatter(VariableWrite::kMin, "scatter_min", slices); }
+Variable& Variable::scatter_max(const IndexedSlices& slices) { return scatter(VariableWrite::kMax, "scatter_max", slices); }
+Variable& Variable::scatter_update(const IndexedSlices& slices) {
+  return scatter(VariableWrite::kAssign, "scatter_update", slices);
+}
 
-Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& slices) {
+Variable& Variable::scatter(VariableWrite how, const char* what, const IndexedSlices& slices) {
   const auto aggregation = state_->aggregation;
   if (state_->is_on_read())
     throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(),
                                                "' is synchronised on read, which has no row-wise "
                                                "writes; use a mirrored variable (ON_WRITE)"));
-  const bool is_exclusive = how == Write::kAssign || how == Write::kMin || how == Write::kMax;
+  const bool is_exclusive = how == VariableWrite::kAssign || how == VariableWrite::kMin || how == VariableWrite::kMax;
   if (state_->replicas != nullptr && is_exclusive && aggregation != VariableAggregation::kNone &&
       aggregation != VariableAggregation::kOnlyFirstReplica)
     throw Error(ErrorCode::kUnimplemented, str(what, ": variable '", name(), "' has aggregation ", aggregation,
@@ -82,7 +82,10 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
                               "' has shape ", whole.sizes(), "; rows must fit its dimensions after the first"));
   slices.require_indices_below(whole.size(0), lockstep::str(what, " of variable '", name(), "'"));
   const c10::NoGradGuard no_grad;
-  const auto apply = [&](at::Tensor& component, const IndexedSlices& given) { apply_rows(component, how, given); };
+  const auto apply = [&](at::Tensor& component, const IndexedSlices& given) {
+    if (!is_remote()) return apply_rows(component, how, given);
+    state_->remote->write_rows(how, {given.values.detach().to(at::kCPU, scalar_type()), given.indices.to(at::kCPU, at::kLong)});
+  };
 
   const int replica = here();
   ReplicaContext* context = internal::current_mode().context;
@@ -93,7 +96,7 @@ Variable& Variable::scatter(Write how, const char* what, const IndexedSlices& sl
       for (auto& component : state_->components) apply(component, all);
     });
   } else if (replica >= 0) {
-    apply(state_->components[static_cast<std::size_t>(replica)], slices);
+    apply(state_->components[is_remote() ? 0 : static_cast<std::size_t>(replica)], slices);
   } else {
     for (auto& component : state_->components) apply(component, slices);
   }

@@ -6,6 +6,7 @@
 
 #include "lockstep/collective/reduce_op.h"
 #include "lockstep/variable/variable.h"
+#include "lockstep/variable/variable_host.h"
 
 namespace lockstep {
 
@@ -18,7 +19,8 @@ struct Variable::State {
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::kOnWrite;
   VariableAggregation aggregation = VariableAggregation::kNone;
-  std::vector<at::Tensor> components;
+  std::vector<at::Tensor> components;                // of a remote variable one without memory, for its shape
+  std::shared_ptr<RemoteVariable> remote = nullptr;  // null: the components are the variable
 
   bool is_on_read() const { return synchronization == VariableSynchronization::kOnRead; }
 
