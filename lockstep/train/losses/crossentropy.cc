@@ -74,8 +74,18 @@ void require_classes(const char* what, const Rows& rows, std::int64_t ignored) {
   }
 }
 
+// A GPU that is given such a label is lost for the process, and asking it first would make every step wait: the loss of that
+// row is NaN there, as in TensorFlow.
+at::Tensor negative_log_likelihood_on_device(const Rows& rows, std::int64_t ignored) {
+  const auto is_class = rows.labels.ge(0).logical_and(rows.labels.lt(rows.scores.size(1))).logical_or(rows.labels.eq(ignored));
+  const auto labels = at::where(is_class, rows.labels, at::zeros_like(rows.labels));
+  const auto losses = at::nll_loss(at::log_softmax(rows.scores, -1), labels, {}, at::Reduction::None, ignored);
+  return at::where(is_class, losses, at::full_like(losses, std::numeric_limits<double>::quiet_NaN()));
+}
+
 // Of every row; 0 where the label is `ignored`.
 at::Tensor negative_log_likelihood(const char* what, const Rows& rows, std::int64_t ignored) {
+  if (!rows.labels.is_cpu()) return negative_log_likelihood_on_device(rows, ignored);
   try {
     return at::nll_loss(at::log_softmax(rows.scores, -1), rows.labels, {}, at::Reduction::None, ignored);
   } catch (const c10::Error&) {

@@ -46,6 +46,19 @@ TEST(FitOnGpu, GivesTheLossesOfTheCpu) {
   for (std::size_t e = 0; e < cpu.size(); ++e) EXPECT_NEAR(gpu[e], cpu[e], 2e-3 * cpu[e]) << "epoch " << e;
 }
 
+// The process goes on: no kernel has met a class that is not there.
+TEST(FitOnGpu, ALabelThatIsNoClassIsALossThatIsNoNumber) {
+  const auto scores = torch::rand({3, 4}, torch::kCUDA).requires_grad_();
+  const auto loss = sparse_categorical_crossentropy({.from_logits = true});
+  for (const std::int64_t label : {-3, 4, 1 << 20}) {
+    const auto losses = loss.per_example(torch::tensor({1, 0, 3}).index_put({torch::tensor(1)}, label).cuda(), scores).cpu();
+    EXPECT_TRUE(losses[1].isnan().item<bool>());
+    EXPECT_TRUE(losses[0].isfinite().item<bool>() && losses[2].isfinite().item<bool>());
+  }
+  const auto ignoring = sparse_categorical_crossentropy({.from_logits = true, .ignore_class = -1});
+  EXPECT_TRUE(ignoring(torch::tensor({1, -1, 3}).cuda(), scores).isfinite().item<bool>());
+}
+
 TEST(FitOnGpu, TrainsInHalfPrecision) {
   const auto whole = train({"GPU:0"}, Precision::kFloat32).history.at("loss");
   for (const auto precision : {Precision::kBFloat16, Precision::kFloat16}) {
