@@ -31,6 +31,10 @@ enum class VariableWrite { kAssign, kAdd, kSub, kMul, kDiv, kMin, kMax };
 std::ostream& operator<<(std::ostream& out, VariableSynchronization synchronization);
 std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation);
 
+// Makes a part of a variable: the rows from offset[0] on, of this shape. Offsets after the first are 0.
+using PartInitializer =
+    std::function<at::Tensor(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& offset)>;
+
 struct VariableOptions {
   std::string name = "";                         // "": "Variable"
   std::optional<bool> trainable = std::nullopt;  // absent: true, but false for kOnRead
@@ -57,6 +61,10 @@ class Variable {
   explicit Variable(double initial, const VariableOptions& options = {});
   // `initializer` is called once, whatever the number of replicas.
   explicit Variable(const std::function<at::Tensor()>& initializer, const VariableOptions& options = {});
+  // The same, for a variable that a strategy may divide: `initializer` is called once for each shard, so that the whole is
+  // nowhere; else once, for all of `shape`. Throws kInvalidArgument when it gives another shape or dtype.
+  Variable(const PartInitializer& initializer, const std::vector<std::int64_t>& shape, at::ScalarType dtype,
+           const VariableOptions& options = {});
 
   const std::string& name() const;
   bool trainable() const;

@@ -35,14 +35,8 @@ void make_remote(Variable::State& state, std::shared_ptr<RemoteVariable> remote,
   state.components = {at::empty(sizes, at::TensorOptions(dtype).device(at::kMeta)).requires_grad_(needs_gradient)};
 }
 
-std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const at::Tensor& given,
-                                            const VariableOptions& options) {
-  require_dense(given, lockstep::str("variable '", options.name, "'").c_str());
-  if (replicas != nullptr) require_valid(options, given);
-  // Worker 0's initial value is everybody's.
-  const bool is_alone = replicas == nullptr || replicas->workers() == nullptr;
-  const auto what = lockstep::str("the initial value of variable '", options.name, "'");
-  const auto initial = is_alone ? given : value_of_first(*replicas->workers(), given, what.c_str());
+// What its options say, without a value.
+std::shared_ptr<Variable::State> make_empty(const std::shared_ptr<ReplicaSet>& replicas, const VariableOptions& options) {
   auto state = std::make_shared<Variable::State>();
   state->name = options.name.empty() ? "Variable" : options.name;
   state->replicas = replicas;
@@ -50,12 +44,64 @@ std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& r
       options.synchronization == VariableSynchronization::kAuto ? VariableSynchronization::kOnWrite : options.synchronization;
   state->aggregation = options.aggregation;
   state->trainable = options.trainable.value_or(!state->is_on_read());
-  if (replicas != nullptr && replicas->options().variable_host != nullptr) {
-    auto& host = *replicas->options().variable_host;
-    make_remote(*state, host.create(state->name, initial.detach().cpu().contiguous(), state->trainable, t_beside),
-                initial.sizes(), initial.scalar_type());
-    return state;
+  return state;
+}
+
+// How a variable begins: by its whole value, or part by part.
+struct Beginning {
+  std::function<at::Tensor()> whole;
+  PartInitializer part = nullptr;
+  std::vector<std::int64_t> shape = {};  // with `part`
+  at::ScalarType dtype = at::kFloat;
+};
+
+at::Tensor part_of(const Beginning& beginning, const std::string& name, const std::vector<std::int64_t>& shape,
+                   const std::vector<std::int64_t>& offset) {
+  auto part = beginning.part(shape, offset);
+  if (part.defined() && part.sizes() == at::IntArrayRef(shape) && part.scalar_type() == beginning.dtype)
+    return part.detach().cpu().contiguous();
+  throw Error(ErrorCode::kInvalidArgument,
+              part.defined()
+                  ? lockstep::str("variable '", name, "': the initializer gave ", part.scalar_type(), " of shape ",
+                                  part.sizes(), " for a part of ", beginning.dtype, " of shape ", at::IntArrayRef(shape))
+                  : str("variable '", name, "': the initializer gave an undefined tensor"));
+}
+
+std::shared_ptr<Variable::State> make_on_host(const std::shared_ptr<ReplicaSet>& replicas, const Beginning& beginning,
+                                              const VariableOptions& options) {
+  auto state = make_empty(replicas, options);
+  RemoteDescription description{state->name, beginning.shape, beginning.dtype, state->trainable};
+  auto part = beginning.part;
+  if (part != nullptr) {
+    part = [&](const auto& shape, const auto& offset) { return part_of(beginning, state->name, shape, offset); };
+  } else {
+    const auto whole = beginning.whole();
+    require_dense(whole, lockstep::str("variable '", options.name, "'").c_str());
+    require_valid(options, whole);
+    description.sizes = whole.sizes().vec();
+    description.dtype = whole.scalar_type();
+    part = [whole = whole.detach().cpu().contiguous()](const auto& shape, const auto& offset) {
+      return shape.empty() ? whole : whole.narrow(0, offset[0], shape[0]);
+    };
   }
+  make_remote(*state, replicas->options().variable_host->create(description, part, t_beside), description.sizes,
+              description.dtype);
+  return state;
+}
+
+std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const Beginning& beginning,
+                                            const VariableOptions& options) {
+  if (replicas != nullptr && replicas->options().variable_host != nullptr) return make_on_host(replicas, beginning, options);
+  const auto given = beginning.part == nullptr
+                         ? beginning.whole()
+                         : part_of(beginning, options.name, beginning.shape, std::vector<std::int64_t>(beginning.shape.size()));
+  require_dense(given, lockstep::str("variable '", options.name, "'").c_str());
+  if (replicas != nullptr) require_valid(options, given);
+  // Worker 0's initial value is everybody's.
+  const bool is_alone = replicas == nullptr || replicas->workers() == nullptr;
+  const auto what = lockstep::str("the initial value of variable '", options.name, "'");
+  const auto initial = is_alone ? given : value_of_first(*replicas->workers(), given, what.c_str());
+  auto state = make_empty(replicas, options);
   const int count = replicas == nullptr ? 1 : replicas->size();
   for (int replica = 0; replica < count; ++replica) {
     const auto device = replicas == nullptr ? initial.device() : replicas->torch_device(replica);
@@ -67,15 +113,14 @@ std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& r
 }
 
 struct Request {
-  const std::function<at::Tensor()>* initializer;
   const VariableOptions* options;
   std::shared_ptr<Variable::State> made;
 };
 
 // All replicas ask for the variable; replica 0's request makes it for everybody.
-std::shared_ptr<Variable::State> make_in_replica(ReplicaContext& context, const std::function<at::Tensor()>& initializer,
+std::shared_ptr<Variable::State> make_in_replica(ReplicaContext& context, const Beginning& beginning,
                                                  const VariableOptions& options) {
-  Request mine{&initializer, &options, nullptr};
+  Request mine{&options, nullptr};
   context.replicas().merge(context, "the creation of a variable", &mine, [&](std::span<void* const> all) {
     const auto wanted = internal::canonical_variable_name(options.name);
     for (std::size_t replica = 1; replica < all.size(); ++replica) {
@@ -85,14 +130,14 @@ std::shared_ptr<Variable::State> make_in_replica(ReplicaContext& context, const 
                     str("replica ", replica, " makes a variable named '", other.name, "' where replica 0 makes '", options.name,
                         "'; all replicas must make the same variables in the same order"));
     }
-    const auto state = make_state(context.replicas().shared_from_this(), initializer(), options);
+    const auto state = make_state(context.replicas().shared_from_this(), beginning, options);
     for (void* record : all) static_cast<Request*>(record)->made = state;
   });
   return mine.made;
 }
 
-std::shared_ptr<Variable::State> make(const std::function<at::Tensor()>& initializer, const VariableOptions& options) {
-  if (!initializer)
+std::shared_ptr<Variable::State> make(const Beginning& beginning, const VariableOptions& options) {
+  if (!beginning.whole && !beginning.part)
     throw Error(ErrorCode::kInvalidArgument,
                 str("variable '", options.name, "': the initializer is empty; give a function that returns a tensor"));
   const auto mode = internal::current_mode();
@@ -102,20 +147,24 @@ std::shared_ptr<Variable::State> make(const std::function<at::Tensor()>& initial
                 str("variable '", options.name,
                     "' is made in a strategy's scope inside the default strategy's scope: mixing "
                     "different Strategy objects; leave the default strategy's scope first"));
-  if (replicas != nullptr && mode.context != nullptr) return make_in_replica(*mode.context, initializer, options);
-  return make_state(replicas, initializer(), options);
+  if (replicas != nullptr && mode.context != nullptr) return make_in_replica(*mode.context, beginning, options);
+  return make_state(replicas, beginning, options);
 }
 
 }  // namespace
 
 Variable::Variable(const at::Tensor& initial, const VariableOptions& options)
-    : state_(make([&] { return initial; }, options)) {}
+    : state_(make({[&] { return initial; }}, options)) {}
 
 Variable::Variable(double initial, const VariableOptions& options)
-    : state_(make([&] { return at::scalar_tensor(initial, at::kFloat); }, options)) {}
+    : state_(make({[&] { return at::scalar_tensor(initial, at::kFloat); }}, options)) {}
 
 Variable::Variable(const std::function<at::Tensor()>& initializer, const VariableOptions& options)
-    : state_(make(initializer, options)) {}
+    : state_(make({initializer}, options)) {}
+
+Variable::Variable(const PartInitializer& initializer, const std::vector<std::int64_t>& shape, at::ScalarType dtype,
+                   const VariableOptions& options)
+    : state_(make({nullptr, initializer, shape, dtype}, options)) {}
 
 std::ostream& operator<<(std::ostream& out, VariableSynchronization synchronization) {
   switch (synchronization) {

@@ -50,8 +50,9 @@ class VariableHost {
  public:
   virtual ~VariableHost() = default;
 
-  // `beside`: on the same task as this one, and whole; null: where the host wants it.
-  virtual std::shared_ptr<RemoteVariable> create(const std::string& name, const at::Tensor& initial, bool is_trainable,
+  // `initial` gives contiguous tensors on the CPU. `beside`: on the same task as this one, and whole; null: where the host
+  // wants it.
+  virtual std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                                  const Variable* beside) = 0;
 };
 

@@ -34,12 +34,12 @@ struct Kept : RemoteVariable {
 };
 
 struct Shelf : VariableHost {
-  std::shared_ptr<RemoteVariable> create(const std::string& name, const at::Tensor& initial, bool,
+  std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                          const Variable* beside) override {
     auto one = std::make_shared<Kept>();
-    one->value = initial.clone();
+    one->value = initial(description.sizes, std::vector<std::int64_t>(description.sizes.size())).clone();
     one->place = beside != nullptr ? beside->devices()[0] : "place " + std::to_string(count++);
-    all[name] = one;
+    all[description.name] = one;
     return one;
   }
   std::map<std::string, std::shared_ptr<Kept>> all;
@@ -77,6 +77,20 @@ TEST(RemoteVariable, IsMadeReadAndWrittenWhereItsStrategyKeepsIt) {
   EXPECT_EQ(code_of([&] { v.assign(at::ones({2})); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { v.rows(at::tensor({3})); }), ErrorCode::kOutOfRange);
   EXPECT_EQ(code_of([&] { v.rows(at::tensor({0.5})); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Variable, IsMadeByParts) {
+  const auto rows = [](const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& offset) {
+    return at::arange(offset[0], offset[0] + shape[0], at::kLong);
+  };
+  const auto shelf = std::make_shared<Shelf>();
+  Elsewhere strategy(shelf);
+  const Variable here(rows, {3}, at::kLong);
+  const auto scope = strategy.scope();
+  for (const auto& one : {here, Variable(rows, {3}, at::kLong, {.name = "there"})})
+    EXPECT_TRUE(at::equal(one.value(), at::tensor({0, 1, 2})));
+  EXPECT_EQ(code_of([&] { Variable(rows, {3}, at::kFloat); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { Variable(PartInitializer(), {3}, at::kLong); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(RemoteVariable, StandsBesideAnother) {
