@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lockstep/cluster/cluster_resolver.h"
+#include "lockstep/cluster/coordination.h"
+#include "lockstep/ps/partitioner.h"
+#include "lockstep/strategy/strategy.h"
+
+namespace lockstep {
+
+namespace ps {
+class ParameterClient;
+class ServerVariables;
+struct Connections;
+}  // namespace ps
+
+struct ParameterServerOptions {
+  // How long the coordinator waits for all servers at the start.
+  std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
+  // How long a read or write of a variable is tried, over connections that break and servers that come back.
+  std::chrono::nanoseconds call_timeout = std::chrono::minutes(1);
+  // All tasks have the same; "": LOCKSTEP_JOB_SECRET.
+  std::string secret = "";
+  // None: LOCKSTEP_TLS_CA, LOCKSTEP_TLS_CERTIFICATE, LOCKSTEP_TLS_KEY, else plain connections.
+  TlsFiles tls = {};
+};
+
+// Variables on parameter servers, and work on workers that a coordinator hands out: asynchronous training.
+//
+//   int main() {
+//     if (lockstep::run_role_if_server()) return 0;     // ps and worker tasks stay in there
+//     lockstep::ParameterServerStrategy strategy;       // the chief: lockstep run --ps 2 --workers 3 --chief ./train
+//     lockstep::ClusterCoordinator coordinator(strategy);
+//
+// Only the coordinator's process makes one. Every variable made in its scope lives on one server, in turns, or is divided over
+// several when a partitioner says so (Variable::shards). run() and reduce() on the coordinator use its own device; training is
+// scheduled.
+class ParameterServerStrategy : public Strategy {
+ public:
+  // `cluster_resolver` null: what the environment describes. Waits for all servers. Throws kInvalidArgument for a cluster
+  // without a ps or a worker, with jobs it does not know, or whose workers have different numbers of GPUs; kDeadlineExceeded
+  // naming the servers that do not answer.
+  explicit ParameterServerStrategy(std::shared_ptr<const ClusterResolver> cluster_resolver = nullptr,
+                                   Partitioner variable_partitioner = nullptr, const ParameterServerOptions& options = {});
+  ~ParameterServerStrategy() override;
+
+  std::string name() const override { return "ParameterServerStrategy"; }
+  const ClusterResolver* cluster_resolver() const override;
+
+  // For ClusterCoordinator and hosted models.
+  const std::shared_ptr<ps::Connections>& connections() const noexcept { return connections_; }
+
+ private:
+  struct Start;
+  explicit ParameterServerStrategy(Start start);
+
+  // Const after construction.
+  std::shared_ptr<const ClusterResolver> resolver_;
+  std::shared_ptr<ps::Connections> connections_;
+};
+
+namespace runner {
+
+// TF-GNN's wrapper: the cluster of TF_CONFIG, and variables that are divided over all its parameter servers, in shards of
+// `min_shard_bytes` or more. Throws kInvalidArgument when TF_CONFIG names no ps.
+class ParameterServerStrategy : public lockstep::ParameterServerStrategy {
+ public:
+  explicit ParameterServerStrategy(std::optional<std::int64_t> min_shard_bytes = std::nullopt);
+};
+
+}  // namespace runner
+}  // namespace lockstep
