@@ -86,6 +86,8 @@ class FieldReader {
     (get(values), ...);
   }
   bool is_at_end() const noexcept { return left_.empty(); }
+  // Bytes that have not been read.
+  std::size_t left() const noexcept { return left_.size(); }
 
  private:
   std::string_view take(std::uint64_t count) {

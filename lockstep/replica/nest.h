@@ -50,7 +50,7 @@ namespace detail {
 
 struct Any {
   template <typename T>
-  constexpr operator T() const noexcept;  // NOLINT: only for counting fields
+  operator T() const noexcept;  // NOLINT: only for counting fields
 };
 
 template <typename T, std::size_t... I>
