@@ -1,5 +1,6 @@
 #include "tests/oracle_runner/digests.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>

@@ -23,6 +23,8 @@ Json answer_multi_worker(const Case& one);
 std::optional<Difference> difference_in_multi_worker(const Case& one);
 Json answer_optimizers(const Case& one);
 std::optional<Difference> difference_in_optimizers(const Case& one);
+Json answer_partitioners(const Case& one);
+std::optional<Difference> difference_in_partitioners(const Case& one);
 Json answer_rebatch(const Case& one);
 std::optional<Difference> difference_in_rebatch(const Case& one);
 Json answer_records(const Case& one);
@@ -30,6 +32,8 @@ std::optional<Difference> difference_in_records(const Case& one);
 Json answer_reduce(const Case& one);
 std::optional<Difference> difference_in_reduce(const Case& one);
 Json answer_schedules(const Case& one);
+Json answer_sharded_variable(const Case& one);
+std::optional<Difference> difference_in_sharded_variable(const Case& one);
 Json answer_tf_config(const Case& one);
 const std::map<std::string, Json (*)(const Case&)>& cluster_apis();  // the part of tf_config that is about clusters
 Json answer_v1(const Case& one);
