@@ -8,17 +8,10 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/trace.h"
 #include "lockstep/replica/replica_context.h"
+#include "lockstep/train/optimizers/clip.h"
 
 namespace lockstep {
 namespace {
-
-// The square of the norm of a gradient, dense or sparse, in float64.
-double squared_norm(const at::Tensor& gradient) {
-  const auto values = gradient.layout() == at::kSparse ? gradient.coalesce().values() : gradient;
-  const auto real = values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
-  const double norm = at::linalg_vector_norm(real, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
-  return norm * norm;
-}
 
 void require_usable(const torch::optim::Optimizer* made) {
   if (made == nullptr)
@@ -138,17 +131,8 @@ void Optimizer::scale_accumulated(std::size_t replica) {
 }
 
 void Optimizer::clip(std::size_t replica) {
-  if (options_.clip_norm)
-    change_gradients(replica, [&](at::Tensor& gradient) {
-      const double norm = std::sqrt(squared_norm(gradient));
-      if (norm > *options_.clip_norm) gradient.mul_(*options_.clip_norm / norm);
-    });
-  if (options_.clip_value)
-    change_gradients(replica, [&](at::Tensor& gradient) {
-      if (gradient.layout() == at::kSparse) gradient = gradient.coalesce();
-      auto values = gradient.layout() == at::kSparse ? gradient._values() : gradient;
-      values.clamp_(-*options_.clip_value, *options_.clip_value);
-    });
+  if (options_.clip_norm) change_gradients(replica, [&](at::Tensor& gradient) { clip_norm(gradient, *options_.clip_norm); });
+  if (options_.clip_value) change_gradients(replica, [&](at::Tensor& gradient) { clip_value(gradient, *options_.clip_value); });
   if (!options_.clip_global_norm) return;
   double sum = 0;
   for (const auto& [name, parameter] : model_->named_parameters(replica))

@@ -56,6 +56,11 @@ class OptimizerSpec {
   OptimizerSpec with_rules(OptimizerRules rules) const;
   OptimizerSpec with_learning_rate(LearningRate learning_rate) const;
 
+  // As text (JSON) that another task of the job makes the same spec of, bit for bit. to_text() throws kUnimplemented for an
+  // optimizer or a schedule of one's own, which text cannot describe; from_text() kInvalidArgument for what is no such text.
+  std::string to_text() const;
+  static OptimizerSpec from_text(const std::string& text);
+
   // A new optimizer, with the rate of step 0. It does not know the rules: Optimizer does.
   std::unique_ptr<torch::optim::Optimizer> make(std::vector<at::Tensor> parameters) const;
 

@@ -47,11 +47,14 @@ void visit(torch::optim::AdagradParamState& state, Visitor& visitor) {
 }
 
 struct Writer {
+  const StateMemory memory;
   OptimizerState& out;
   const std::string& parameter;
 
   void tensor(const std::string& name, const at::Tensor& value) {
-    if (value.defined()) out.tensors.emplace_back(str(name, "/", parameter), value.detach().clone());
+    if (!value.defined()) return;
+    const auto own = value.detach();
+    out.tensors.emplace_back(str(name, "/", parameter), memory == StateMemory::kCopied ? own.clone() : own);
   }
   template <typename T>
   void number(const std::string& name, const T& value) {
@@ -169,8 +172,8 @@ void require_nothing_left(const std::map<std::string, at::Tensor>& tensors, cons
 }
 
 // Puts the state in place, or only looks whether it could.
-void take_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state,
-                bool is_check) {
+void take_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state, bool is_check,
+                StateMemory memory) {
   std::map<std::string, at::Tensor> tensors(state.tensors.begin(), state.tensors.end());
   std::map<std::string, double> numbers(state.numbers.begin(), state.numbers.end());
   const bool is_known = with_state_type(optimizer, [&]<typename State>(State*) {
@@ -185,7 +188,7 @@ void take_state(torch::optim::Optimizer& optimizer, const NamedTensors& paramete
       for (const auto& parameter : groups[group].params()) {
         const auto name = name_of_parameter(parameter, parameters);
         auto mine = std::make_unique<State>();
-        Reader reader{!is_check, tensors, numbers, name, parameter};
+        Reader reader{memory == StateMemory::kCopied, tensors, numbers, name, parameter};
         visit_state(optimizer, *mine, reader);
         if (reader.has_any) made.emplace_back(parameter, std::move(mine));
       }
@@ -203,7 +206,8 @@ void take_state(torch::optim::Optimizer& optimizer, const NamedTensors& paramete
 
 }  // namespace
 
-OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, const NamedTensors& parameters) {
+OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
+                                   StateMemory memory) {
   OptimizerState out;
   const bool is_known = with_state_type(optimizer, [&]<typename State>(State*) {
     const auto& groups = optimizer.param_groups();
@@ -213,7 +217,7 @@ OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, con
         const auto name = name_of_parameter(parameter, parameters);
         const auto found = optimizer.state().find(state_key(optimizer.state(), parameter));
         if (found == optimizer.state().end()) continue;
-        Writer writer{out, name};
+        Writer writer{memory, out, name};
         auto copy = static_cast<const State&>(*found->second);  // shares the tensors
         visit_state(optimizer, copy, writer);
       }
@@ -223,12 +227,13 @@ OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, con
   return out;
 }
 
-void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state) {
-  take_state(optimizer, parameters, state, false);
+void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state,
+                         StateMemory memory) {
+  take_state(optimizer, parameters, state, false, memory);
 }
 
 void check_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state) {
-  take_state(optimizer, parameters, state, true);
+  take_state(optimizer, parameters, state, true, StateMemory::kShared);
 }
 
 std::string optimizer_kind(const torch::optim::Optimizer& optimizer) {

@@ -16,15 +16,20 @@ struct OptimizerState {
   std::vector<std::pair<std::string, double>> numbers = {};
 };
 
-// A copy of the state of an optimizer over these parameters. Those of LibTorch (SGD, Adam, AdamW, RMSprop, Adagrad) and of
+// Whether tensors of a state are copies, or the optimizer's own.
+enum class StateMemory { kCopied, kShared };
+
+// The state of an optimizer over these parameters. Those of LibTorch (SGD, Adam, AdamW, RMSprop, Adagrad) and of
 // Lockstep are shown by name; any other is LibTorch's own archive, one tensor of bytes named "archive". Parameters that were
 // not updated yet have no state. Throws kInvalidArgument when the optimizer has a parameter that is not among them.
-OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, const NamedTensors& parameters);
+OptimizerState get_optimizer_state(const torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
+                                   StateMemory memory = StateMemory::kCopied);
 
 // And back, on each parameter's device; what the optimizer had is forgotten. Throws kInvalidArgument, before anything is
 // changed, when the state is not of this kind of optimizer and these parameters: what is unexpected, or of another shape, is
 // named.
-void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state);
+void set_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state,
+                         StateMemory memory = StateMemory::kCopied);
 // Throws as set_optimizer_state() would, and changes nothing. (What an archive has inside is not looked at.)
 void check_optimizer_state(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const OptimizerState& state);
 

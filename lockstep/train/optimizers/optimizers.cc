@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/nearest.h"
 #include "lockstep/base/str.h"
+#include "lockstep/train/optimizers/built_in.h"
 #include "lockstep/train/optimizers/keras_rules.h"
 
 namespace lockstep {
@@ -54,27 +55,42 @@ TorchOptions adam_options(double learning_rate, const Options& options) {
       .amsgrad(options.amsgrad);
 }
 
+MadeOptimizer make_sgd(Tensors parameters, double learning_rate, const SGDOptions& options) {
+  // Without a momentum there is nothing that nesterov could change, and LibTorch refuses it.
+  return std::make_unique<torch::optim::SGD>(
+      std::move(parameters),
+      torch::optim::SGDOptions(learning_rate).momentum(options.momentum).nesterov(options.nesterov && options.momentum > 0));
+}
+
+MadeOptimizer make_adam(Tensors parameters, double learning_rate, const AdamOptions& options) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                              adam_options<torch::optim::AdamOptions>(learning_rate, options));
+}
+
+MadeOptimizer make_adamw(Tensors parameters, double learning_rate, const AdamWOptions& options) {
+  return std::make_unique<torch::optim::AdamW>(
+      std::move(parameters),
+      adam_options<torch::optim::AdamWOptions>(learning_rate, options).weight_decay(*options.weight_decay));
+}
+
+MadeOptimizer make_rmsprop(Tensors parameters, double learning_rate, const RMSpropOptions& options) {
+  return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(learning_rate)
+                                                                            .alpha(options.rho)
+                                                                            .eps(options.epsilon)
+                                                                            .momentum(options.momentum)
+                                                                            .centered(options.centered));
+}
+
 }  // namespace
 
 OptimizerSpec SGD(const SGDOptions& options) {
   require_between("SGD: momentum", options.momentum, 0, 1);
-  return {"sgd", rules_of(options),
-          [options](Tensors parameters, double learning_rate) -> MadeOptimizer {
-            // Without a momentum there is nothing that nesterov could change, and LibTorch refuses it.
-            return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                                       torch::optim::SGDOptions(learning_rate)
-                                                           .momentum(options.momentum)
-                                                           .nesterov(options.nesterov && options.momentum > 0));
-          },
-          /*takes_sparse=*/true};
+  return {"sgd", rules_of(options), BuiltIn{&make_sgd, options}, /*takes_sparse=*/true};
 }
 
 OptimizerSpec Adam(const AdamOptions& options) {
   require_betas("Adam", options);
-  return {"adam", rules_of(options), [options](Tensors parameters, double learning_rate) -> MadeOptimizer {
-            return std::make_unique<torch::optim::Adam>(std::move(parameters),
-                                                        adam_options<torch::optim::AdamOptions>(learning_rate, options));
-          }};
+  return {"adam", rules_of(options), BuiltIn{&make_adam, options}};
 }
 
 OptimizerSpec AdamW(const AdamWOptions& options) {
@@ -83,56 +99,36 @@ OptimizerSpec AdamW(const AdamWOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, "AdamW: weight_decay is absent; give a number, or use Adam");
   auto rules = rules_of(options);
   rules.weight_decay.reset();  // LibTorch's AdamW does it itself, and the same
-  return {"adamw", std::move(rules), [options](Tensors parameters, double learning_rate) -> MadeOptimizer {
-            return std::make_unique<torch::optim::AdamW>(
-                std::move(parameters),
-                adam_options<torch::optim::AdamWOptions>(learning_rate, options).weight_decay(*options.weight_decay));
-          }};
+  return {"adamw", std::move(rules), BuiltIn{&make_adamw, options}};
 }
 
 OptimizerSpec RMSprop(const RMSpropOptions& options) {
   require_between("RMSprop: rho", options.rho, 0, 1);
   require_between("RMSprop: momentum", options.momentum, 0, 1);
   require_not_negative("RMSprop: epsilon", options.epsilon);
-  return {"rmsprop", rules_of(options), [options](Tensors parameters, double learning_rate) -> MadeOptimizer {
-            return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(learning_rate)
-                                                                                      .alpha(options.rho)
-                                                                                      .eps(options.epsilon)
-                                                                                      .momentum(options.momentum)
-                                                                                      .centered(options.centered));
-          }};
+  return {"rmsprop", rules_of(options), BuiltIn{&make_rmsprop, options}};
 }
 
 OptimizerSpec Adagrad(const AdagradOptions& options) {
   require_not_negative("Adagrad: initial_accumulator_value", options.initial_accumulator_value);
   require_not_negative("Adagrad: epsilon", options.epsilon);
-  return {"adagrad", rules_of(options),
-          [options](Tensors parameters, double learning_rate) {
-            return make_adagrad(std::move(parameters), learning_rate, options);
-          },
-          /*takes_sparse=*/true};
+  return {"adagrad", rules_of(options), BuiltIn{&make_adagrad, options}, /*takes_sparse=*/true};
 }
 
 OptimizerSpec Adadelta(const AdadeltaOptions& options) {
   require_between("Adadelta: rho", options.rho, 0, 1);
   require_not_negative("Adadelta: epsilon", options.epsilon);
-  return {"adadelta", rules_of(options), [options](Tensors parameters, double learning_rate) {
-            return make_adadelta(std::move(parameters), learning_rate, options);
-          }};
+  return {"adadelta", rules_of(options), BuiltIn{&make_adadelta, options}};
 }
 
 OptimizerSpec Adamax(const AdamaxOptions& options) {
   require_betas("Adamax", options);
-  return {"adamax", rules_of(options), [options](Tensors parameters, double learning_rate) {
-            return make_adamax(std::move(parameters), learning_rate, options);
-          }};
+  return {"adamax", rules_of(options), BuiltIn{&make_adamax, options}};
 }
 
 OptimizerSpec Nadam(const NadamOptions& options) {
   require_betas("Nadam", options);
-  return {"nadam", rules_of(options), [options](Tensors parameters, double learning_rate) {
-            return make_nadam(std::move(parameters), learning_rate, options);
-          }};
+  return {"nadam", rules_of(options), BuiltIn{&make_nadam, options}};
 }
 
 OptimizerSpec Ftrl(const FtrlOptions& options) {
@@ -143,17 +139,13 @@ OptimizerSpec Ftrl(const FtrlOptions& options) {
   if (options.learning_rate_power > 0)
     throw Error(ErrorCode::kInvalidArgument,
                 str("Ftrl: learning_rate_power is ", options.learning_rate_power, "; it must be at most 0"));
-  return {"ftrl", rules_of(options), [options](Tensors parameters, double learning_rate) {
-            return make_ftrl(std::move(parameters), learning_rate, options);
-          }};
+  return {"ftrl", rules_of(options), BuiltIn{&make_ftrl, options}};
 }
 
 OptimizerSpec Lion(const LionOptions& options) {
   if (!(options.beta_1 > 0 && options.beta_1 <= 1))
     throw Error(ErrorCode::kInvalidArgument, str("Lion: beta_1 is ", options.beta_1, "; it must be above 0 and at most 1"));
-  return {"lion", rules_of(options), [options](Tensors parameters, double learning_rate) {
-            return make_lion(std::move(parameters), learning_rate, options);
-          }};
+  return {"lion", rules_of(options), BuiltIn{&make_lion, options}};
 }
 
 OptimizerSpec SGD(LearningRate learning_rate) { return SGD(SGDOptions{.learning_rate = std::move(learning_rate)}); }

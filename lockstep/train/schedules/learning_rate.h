@@ -27,6 +27,11 @@ class LearningRate {
       : LearningRate(Schedule(std::forward<F>(schedule)), 0) {}
 
   bool is_schedule() const noexcept { return schedule_ != nullptr; }
+  // The schedule, when it is an S; null otherwise.
+  template <typename S>
+  const S* schedule_as() const noexcept {
+    return schedule_.template target<S>();
+  }
 
   // The rate of the update after `step` updates, the first being step 0. Throws what the schedule throws, and
   // kInvalidArgument when it gives a negative number or one that is not finite.

@@ -148,12 +148,11 @@ double PiecewiseConstantDecay::operator()(std::int64_t step) const {
   return options_.values[static_cast<std::size_t>(first - options_.boundaries.begin())];
 }
 
-LearningRate warm_up(LearningRate rate, std::int64_t steps) {
-  require_steps("warm_up: steps", steps);
-  return [rate = std::move(rate), steps](std::int64_t step) {
-    const double full = rate.at(step);
-    return step >= steps ? full : full * static_cast<double>(step + 1) / static_cast<double>(steps);
-  };
+WarmUp::WarmUp(const WarmUpOptions& options) : options_(options) { require_steps("warm_up: steps", options.steps); }
+
+double WarmUp::operator()(std::int64_t step) const {
+  const double full = options_.rate.at(step);
+  return step >= options_.steps ? full : full * static_cast<double>(step + 1) / static_cast<double>(options_.steps);
 }
 
 }  // namespace schedules

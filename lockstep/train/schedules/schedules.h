@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lockstep/train/schedules/learning_rate.h"
@@ -24,6 +25,7 @@ class ExponentialDecay {
  public:
   explicit ExponentialDecay(const ExponentialDecayOptions& options);
   double operator()(std::int64_t step) const;
+  const ExponentialDecayOptions& options() const noexcept { return options_; }
 
  private:
   ExponentialDecayOptions options_;
@@ -34,6 +36,7 @@ class InverseTimeDecay {
  public:
   explicit InverseTimeDecay(const ExponentialDecayOptions& options);
   double operator()(std::int64_t step) const;
+  const ExponentialDecayOptions& options() const noexcept { return options_; }
 
  private:
   ExponentialDecayOptions options_;
@@ -52,6 +55,7 @@ class PolynomialDecay {
  public:
   explicit PolynomialDecay(const PolynomialDecayOptions& options);
   double operator()(std::int64_t step) const;
+  const PolynomialDecayOptions& options() const noexcept { return options_; }
 
  private:
   PolynomialDecayOptions options_;
@@ -70,6 +74,7 @@ class CosineDecay {
  public:
   explicit CosineDecay(const CosineDecayOptions& options);
   double operator()(std::int64_t step) const;
+  const CosineDecayOptions& options() const noexcept { return options_; }
 
  private:
   CosineDecayOptions options_;
@@ -87,6 +92,7 @@ class CosineDecayRestarts {
  public:
   explicit CosineDecayRestarts(const CosineDecayRestartsOptions& options);
   double operator()(std::int64_t step) const;
+  const CosineDecayRestartsOptions& options() const noexcept { return options_; }
 
  private:
   CosineDecayRestartsOptions options_;
@@ -101,13 +107,28 @@ class PiecewiseConstantDecay {
  public:
   explicit PiecewiseConstantDecay(const PiecewiseConstantDecayOptions& options);
   double operator()(std::int64_t step) const;
+  const PiecewiseConstantDecayOptions& options() const noexcept { return options_; }
 
  private:
   PiecewiseConstantDecayOptions options_;
 };
 
+struct WarmUpOptions {
+  LearningRate rate = 0.01;
+  std::int64_t steps = 1;
+};
+
 // In a line from 0: step k of the first `steps` trains with (k + 1) / steps of the rate. Then `rate`, at its own step.
-LearningRate warm_up(LearningRate rate, std::int64_t steps);
+class WarmUp {
+ public:
+  explicit WarmUp(const WarmUpOptions& options);
+  double operator()(std::int64_t step) const;
+  const WarmUpOptions& options() const noexcept { return options_; }
+
+ private:
+  WarmUpOptions options_;
+};
+inline LearningRate warm_up(LearningRate rate, std::int64_t steps) { return WarmUp({std::move(rate), steps}); }
 
 }  // namespace lockstep::schedules
 
