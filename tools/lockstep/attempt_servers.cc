@@ -31,10 +31,10 @@ void Attempt::replace(Entry& server) {
   if (server.is_done()) return;
   const int most = job_.options.task_restarts;
   const auto what = str(name_of(server), " has ended (", describe(server.report->ending), "); ");
-  if (job_.nodes[server.node]->is_lost() || job_.task_restarts >= most) {
-    const auto why_not = job_.task_restarts >= most ? str(" (--task-restarts is ", most, ")") : "";
-    return say(job_.printer, str(what, "the job goes on without it", why_not));
-  }
+  const bool is_lost = job_.nodes[server.node]->is_lost();
+  if (is_lost || job_.task_restarts >= most)
+    return say(job_.printer, str(what, "the job goes on without it (",
+                                 is_lost ? "its machine is lost" : str("--task-restarts is ", most), ")"));
   const auto now = Clock::now();
   server.again_at = server.backoff.next_start(now);
   say(job_.printer, str(what, "starts it again as attempt ", server.number + 1, describe_pause(*server.again_at - now), " (",

@@ -54,6 +54,7 @@ void RemoteNode::send(int signal, std::optional<std::size_t> task) {
 }
 
 void RemoteNode::watch(std::vector<pollfd>& watched, bool) const {
+  if (is_lost_) return;
   transport_->link().watch(watched);
   transport_->watch(watched);
 }
