@@ -16,12 +16,12 @@ using testing::read_file;
 using testing::Scratch;
 
 TEST(LockstepRun, TellsEveryTaskWhoItIs) {
-  // Those that train wait for the other two, which would be ended otherwise.
+  // The chief waits for the others, which would be ended otherwise.
   const Scratch scratch;
   const auto file = scratch.path("others");
   const auto script =
-      str("echo \"rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG\"; if [ -z \"$RANK\" ]; then echo x >> ", file,
-          "; else until [ \"$(cat ", file, " 2>/dev/null | wc -l)\" = 2 ]; do sleep 0.05; done; fi");
+      str("echo \"rank ${RANK:-none} of ${WORLD_SIZE:-none}; $TF_CONFIG\"; if [ \"$RANK\" != 0 ]; then echo x >> ", file,
+          "; else until [ \"$(cat ", file, " 2>/dev/null | wc -l)\" = 4 ]; do sleep 0.05; done; fi");
   const auto result = lockstep_command(str("run -n 2 --chief --ps 1 --evaluator sh -c '", script, "'"));
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("[chief 0] rank 0 of 3; {\"cluster\": {\"chief\":[\"127.0.0.1:"));
@@ -203,6 +203,7 @@ TEST(LockstepRun, WrongUseIsNamed) {
   expect("run --nnodes 2 --node-rank 2 --rdzv a:1 true", 2, "--node-rank is 2");
   expect("run --rdzv nowhere true", 2, "no port");
   expect("run --max-restarts -1 true", 2, "--max-restarts");
+  expect("run --task-restarts -1 true", 2, "--task-restarts is -1");
   expect("run --log-dir /proc/nothing true", 2, "/proc/nothing");
   expect("run ./no_such_program", 1, "cannot start './no_such_program'");
   expect("run --help", 0, "--max-restarts");

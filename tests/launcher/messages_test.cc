@@ -30,6 +30,16 @@ TEST(Messages, ComeBackFromAnyPieces) {
   EXPECT_EQ(unpack_output(received[2].body), std::pair(std::size_t{3}, std::string("\0\n\xff", 3)));
 }
 
+TEST(Messages, OfEveryKindAreKnown) {
+  MessageReader reader(1000);
+  for (const auto kind : {MessageKind::kHello, MessageKind::kPrepare, MessageKind::kReady, MessageKind::kStart,
+                          MessageKind::kRefused, MessageKind::kOutput, MessageKind::kEnded, MessageKind::kSignal,
+                          MessageKind::kAgain, MessageKind::kHold, MessageKind::kGo, MessageKind::kAlive, MessageKind::kBye}) {
+    reader.add(to_bytes({kind, "x"}));
+    EXPECT_EQ(reader.next(), (Message{kind, "x"}));
+  }
+}
+
 TEST(Messages, CarryEveryField) {
   const Hello hello{"build", "host", 1, 2, 3, "secret", "address"};
   EXPECT_EQ(unpack_hello(pack(hello)), hello);

@@ -71,6 +71,21 @@ TEST_F(Nodes, StartAgainTogether) {
   EXPECT_EQ(scratch.read("logs/worker_1.attempt_2.log"), "try 2 of 1\n");
 }
 
+TEST_F(Nodes, ALostServerIsStartedAgainWhereItWas) {
+  const auto pids = scratch.path("pids");
+  const auto zero =
+      start(0,
+            str("[ \"$RANK\" = 0 ] || exec sleep 1000; until [ -s ", pids, " ]; do sleep 0.05; done; kill -9 $(cat ", pids,
+                "); until [ $(cat ", pids, " | wc -l) = 2 ]; do sleep 0.05; done"),
+            {"-n", "0", "--chief", "--ps", "1", "--task-restarts", "1"});
+  const auto one = start(1, str("echo try $TORCHELASTIC_RESTART_COUNT of $RANK; echo $$ >> ", pids, "; exec sleep 1000"),
+                         {"--log-dir", scratch.path("logs")});
+  expect_good({zero.get(), one.get()});
+  EXPECT_THAT(output(0), AllOf(HasSubstr("worker 0 on node 1"), HasSubstr("has ended (signal 9 (Killed)); starts it again")));
+  EXPECT_THAT(output(1), AllOf(HasSubstr("[worker 0] try 0 of 1"), HasSubstr("[worker 0] try 1 of 1")));
+  EXPECT_EQ(scratch.read("logs/worker_0.attempt_1.log"), "try 1 of 1\n");
+}
+
 TEST_F(Nodes, AKilledLauncherOfNodeZeroEndsTheOthers) {
   const auto script = str("echo $$ > ", scratch.path("pid"), "_$RANK; exec sleep 1000");
   const auto zero = start(0, script);

@@ -42,8 +42,8 @@ TEST(LockstepRunSsh, StartsTheTasksOfAllHosts) {
   const auto result = lockstep_command(
       str("run --hosts 127.0.0.2,127.0.0.3:2 ", ssh.options(), "--chief --ps 1 --evaluator ",
           R"(sh -c 'echo "${RANK:-none}/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR;$TF_CONFIG"; )",
-          "if [ -z \"$RANK\" ]; then echo x >> ", scratch.path("others"), "; else until [ \"$(cat ", scratch.path("others"),
-          " 2>/dev/null | wc -l)\" = 2 ]; do sleep 0.05; done; fi'"));
+          "if [ \"$RANK\" != 0 ]; then echo x >> ", scratch.path("others"), "; else until [ \"$(cat ", scratch.path("others"),
+          " 2>/dev/null | wc -l)\" = 5 ]; do sleep 0.05; done; fi'"));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr(R"([chief 0] 0/4 0/2 0 127.0.0.2;{"cluster": {"chief":["127.0.0.2:)"));
   EXPECT_THAT(result.output, HasSubstr("[worker 0] 1/4 1/2 0 127.0.0.2;"));
@@ -91,6 +91,41 @@ TEST(LockstepRunSsh, StartsAgainOnAllHosts) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("starts all tasks again (1 of 2)"));
   EXPECT_EQ(scratch.read("logs/worker_1.attempt_1.log"), "try 1 of 1\n");
+}
+
+// The chief on the first host, the server on it too, the workers on both. One host goes for good: the job goes on without it.
+TEST(LockstepRunSsh, StartsSingleTasksAgainOnTheirHosts) {
+  const Scratch scratch;
+  const FakeSsh ssh(scratch);
+  const auto starts = [&](int rank, int count) {
+    return str("until [ \"$(cat ", scratch.path("starts_"), rank, " | wc -l)\" = ", count, " ]; do sleep 0.05; done\n");
+  };
+  const auto program = scratch.script(
+      "task", str("echo $$ >> ", scratch.path("starts_"), "${RANK:-ps}\n[ \"$RANK\" = 0 ] || exec sleep 1000\n", starts(1, 1),
+                  starts(2, 1), "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 7\nkill -9 $(cat ", scratch.path("starts_2"),
+                  ")\n", starts(2, 2), "kill -9 -$(cat ", scratch.path("ssh_127.0.0.3"),
+                  ")\nuntil grep -q 'goes on without it' ", scratch.path("output"), "; do sleep 0.05; done; echo trained\n"));
+  const auto result =
+      lockstep_command(str("run --hosts 127.0.0.2,127.0.0.3 --chief --ps 1 --max-restarts 1 --task-restarts 2 --log-dir ",
+                           scratch.path("logs"), " ", ssh.options(), program, " > ", scratch.path("output")));
+  const auto output = scratch.read("output");
+  EXPECT_EQ(result.exit_code, 0) << output;
+  EXPECT_THAT(
+      output,
+      AllOf(HasSubstr("chief 0 on host 127.0.0.2 has ended (exit code 7); starts it again as attempt 1"),
+            HasSubstr("worker 1 on host 127.0.0.3 has ended (signal 9 (Killed)); starts it again as attempt 1"),
+            HasSubstr("worker 1 on host 127.0.0.3 has ended (host 127.0.0.3 is lost: ssh ended with signal 9 (Killed)); "
+                      "the job goes on without it")));
+  EXPECT_EQ(scratch.read("logs/chief_0.attempt_1.log"), "trained\n");
+}
+
+// The others' tasks wait with their output, and go on when it is read.
+TEST(LockstepRunSsh, AReaderThatPausesLosesNothing) {
+  const Scratch scratch;
+  const FakeSsh ssh(scratch);
+  const auto result = testing::shell(str("timeout 60 ", LOCKSTEP_COMMAND, " run --hosts 127.0.0.2 ", ssh.options(),
+                                         "seq 1 400000 2>&1 | (sleep 1; tail -n 1)"));
+  EXPECT_EQ(result.output, "[worker 0] 400000\n");
 }
 
 // A job on two hosts whose tasks sleep, and their process ids.

@@ -42,7 +42,7 @@ class Agent {
         if (own_ != nullptr) say(printer_, str("the launcher of node 0 is lost: ", link_.broken(), "; ends all tasks here"));
         begin_end(SIGTERM);
       }
-      if (end_began_ && Clock::now() - *end_began_ > time_to_end_) node_.send(SIGKILL);
+      if (end_began_ && Clock::now() - *end_began_ > time_to_end_) node_.send(SIGKILL, std::nullopt);
       if (end_began_ && node_.is_idle() && is_nobody_to_tell()) return 1;
     }
   }
@@ -67,9 +67,8 @@ class Agent {
       switch (message.kind) {
         case MessageKind::kPrepare: return prepare(unpack_numbers(message.body));
         case MessageKind::kStart: return start(unpack_work(message.body));
-        case MessageKind::kSignal:
-          for (const int signal : unpack_numbers(message.body)) node_.send(signal);
-          return;
+        case MessageKind::kAgain: return again(unpack_numbers(message.body));
+        case MessageKind::kSignal: return pass_on(unpack_numbers(message.body));
         case MessageKind::kHold: is_held_ = true; return;
         case MessageKind::kGo: is_held_ = false; return;
         case MessageKind::kBye: farewell_ = unpack_farewell(message.body); return;
@@ -99,6 +98,27 @@ class Agent {
     has_started_ = true;
     node_.start(work, {[this](std::size_t task, std::string_view bytes) { pass_on(task, bytes); },
                        [this](const Report& report) { tell_end(report); }});
+  }
+
+  void again(const std::vector<int>& numbers) {
+    if (numbers.size() != 2) throw Error(ErrorCode::kDataLoss, "the launcher does not say which task to start again");
+    const auto task = known_task(numbers[0]);
+    if (end_began_) return link_.send({MessageKind::kEnded, pack(Report{task, {.lost = "this node was told to end"}})});
+    const auto& name = node_.tasks()[task].task;
+    if (own_ != nullptr) outputs_[task] = make_output_again(printer_, str(name), log_file(own_->log_dir, name, numbers[1]));
+    node_.again(task, numbers[1]);
+  }
+
+  // A signal, and for which task; without one for all.
+  void pass_on(const std::vector<int>& numbers) {
+    if (numbers.empty()) throw Error(ErrorCode::kDataLoss, "the launcher does not say which signal to send");
+    node_.send(numbers[0], numbers.size() == 1 ? std::nullopt : std::optional(known_task(numbers[1])));
+  }
+
+  std::size_t known_task(int number) const {
+    if (number < 0 || static_cast<std::size_t>(number) >= node_.tasks().size())
+      throw Error(ErrorCode::kDataLoss, str("the launcher means task ", number, " of ", node_.tasks().size()));
+    return static_cast<std::size_t>(number);
   }
 
   // A launcher that this node looked up by an address may say who the tasks are, but not what they run.
@@ -143,7 +163,7 @@ class Agent {
   }
 
   void begin_end(int signal) {
-    node_.send(end_began_ ? SIGKILL : signal);
+    node_.send(end_began_ ? SIGKILL : signal, std::nullopt);
     if (!end_began_) end_began_ = Clock::now();
   }
 

@@ -54,13 +54,20 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, int& number, con
 }
 
 void add_tasks(CLI::App& run, RunOptions& options) {
-  add_number(run, "-n,--nproc-per-node,--nproc_per_node", options.workers, "workers on this machine, or on each");
-  run.add_flag("--chief", options.has_chief, "one more task, the chief, which trains too");
+  add_number(run, "-n,--workers,--nproc-per-node,--nproc_per_node", options.workers, "workers on this machine, or on each");
+  run.add_flag("--chief", options.has_chief,
+               "one more task, the chief, which trains too; with --ps it leads, and the job ends with it");
   add_number(run, "--ps", options.ps, "parameter servers");
   run.add_flag("--evaluator", options.has_evaluator, "one more task that evaluates");
   run.add_option("--log-dir,--log_dir", options.log_dir, "one file for each task and attempt goes here");
   add_number(run, "--max-restarts,--max_restarts", options.max_restarts,
-             "how often all tasks are started again when one fails");
+             "how often all tasks are started again when one fails; with --ps and --chief, how often the chief is when it "
+             "fails, while "
+             "the others keep running");
+  add_number(
+      run, "--task-restarts,--task_restarts", options.task_restarts,
+      "with --ps and --chief: how often a worker or parameter server that ends before the chief is started again alone, all "
+      "together; then the job goes on without it");
 }
 
 void add_machines(CLI::App& run, RunOptions& options, Raw& raw) {

@@ -34,10 +34,11 @@ Attempt::Attempt(Job& job, int number) : job_(job), number_(number), time_to_end
 Outcome Attempt::run() {
   if (!prepare()) return Outcome::kInterrupted;
   start();
-  while (!std::ranges::all_of(entries_, [](const Entry& entry) { return entry.report.has_value(); })) {
+  while (!std::ranges::all_of(entries_, &Entry::is_over)) {
     wait_for_news();
     for (const int signal : job_.signals.take()) interrupt(signal);
     work();
+    start_due();
     note_failures();
     end_in_time();
   }
@@ -72,17 +73,17 @@ void Attempt::start() {
   auto planned = plan_tasks(job_.shape, ports,
                             {.secret = job_.secret,
                              .attempt = number_,
-                             .max_restarts = job_.options.max_restarts,
+                             .max_restarts = job_.options.max_restarts + job_.options.task_restarts,
                              .run_id = job_.options.run_id,
                              .master_port = job_.options.master_port});
   begin_ = Clock::now();
   const bool is_alone = job_.nodes.size() == 1;
   for (std::size_t node = 0; node < planned.size(); ++node)
-    for (const auto& one : planned[node])
-      entries_.push_back(
-          {one.task, node,
-           std::make_unique<TaskOutput>(job_.printer, str(one.task), log_file(job_.options.log_dir, one.task, number_)),
-           std::nullopt});
+    for (std::size_t place = 0; place < planned[node].size(); ++place) {
+      const auto& task = planned[node][place].task;
+      auto output = std::make_unique<TaskOutput>(job_.printer, str(task), log_file(job_.options.log_dir, task, number_));
+      entries_.push_back({task, node, place, number_, std::move(output), Backoff(begin_)});
+    }
   std::size_t first = 0;
   for (std::size_t node = 0; node < planned.size(); ++node) {
     const auto count = planned[node].size();
@@ -119,46 +120,57 @@ void Attempt::work() {
 
 // Of several that ended since the last look, one that was killed is the cause and those that threw are the consequence.
 void Attempt::note_failures() {
+  auto ended = std::exchange(news_, {});
+  for (const auto task : ended) entries_[task].output->finish();
+  if (has_coordinator(job_.shape)) look_after(ended);
   std::optional<std::size_t> bad;
-  for (const auto task : std::exchange(news_, {})) {
-    entries_[task].output->finish();
+  for (const auto task : ended) {
     const auto& ending = entries_[task].report->ending;
     if (ending.is_preempted()) {
-      if (!preempted_) preempted_at_ = Clock::now();
-      if (!preempted_) preempted_ = task;
+      if (!preempted_) preempted_ = {task, Clock::now()};
       continue;
     }
     if (!ending.is_good() && (!bad || ending.signal != 0 || !ending.lost.empty())) bad = task;
   }
-  if (!bad || failed_ || end_began_) return;
-  failed_ = bad;
-  failed_at_ = Clock::now();
+  if (bad && !failed_ && !end_began_) failed_ = {*bad, Clock::now()};
 }
 
 // One that says it was told to go, while others say that all is done, has failed.
 void Attempt::note_mixed_endings() {
-  if (failed_ || !preempted_) return;
-  failed_ = preempted_;
-  failed_at_ = preempted_at_;
+  if (!failed_) failed_ = preempted_;
+}
+
+bool Attempt::decides(const Entry& entry) const {
+  return has_coordinator(job_.shape) ? entry.task.type == "chief" : is_training(entry.task);
 }
 
 bool Attempt::is_saved() const {
-  return !entries_.empty() && std::ranges::all_of(entries_, [](const Entry& entry) {
-    return !is_training(entry.task) || (entry.report && entry.report->ending.is_preempted());
+  return !entries_.empty() && std::ranges::all_of(entries_, [this](const Entry& entry) {
+    return !decides(entry) || (entry.report && entry.report->ending.is_preempted());
   });
 }
 
-bool Attempt::is_training_over() const {
-  return std::ranges::all_of(entries_, [](const Entry& entry) { return entry.report || !is_training(entry.task); });
+bool Attempt::is_decided() const {
+  return std::ranges::all_of(entries_, [this](const Entry& entry) { return entry.is_over() || !decides(entry); });
+}
+
+int Attempt::last_number() const {
+  int last = number_;
+  for (const auto& entry : entries_) last = std::max(last, entry.number);
+  return last;
 }
 
 // Tasks that lost another one say so, write down what they last did and end by themselves, if they are given the time.
 void Attempt::end_in_time() {
   constexpr std::chrono::seconds kOwnEnd(1);
-  const bool had_its_time = failed_at_ && Clock::now() - *failed_at_ > std::min<Clock::duration>(kOwnEnd, job_.options.grace);
+  const bool had_its_time = failed_ && Clock::now() - failed_->at > std::min<Clock::duration>(kOwnEnd, job_.options.grace);
   // Those that save with one that has saved already are not hurried.
-  const bool is_saving_over = preempted_at_ && Clock::now() - *preempted_at_ > time_to_save(job_.options);
-  if (!end_began_ && (had_its_time || is_saving_over || is_training_over())) begin_end(SIGTERM);
+  const bool is_saving_over = preempted_ && Clock::now() - preempted_->at > time_to_save(job_.options);
+  if (!end_began_ && (had_its_time || is_saving_over || is_decided())) begin_end(SIGTERM);
+  if (is_chief_asked_ && is_decided()) {
+    is_chief_asked_ = false;
+    send(SIGTERM);
+  }
   if (!end_began_ || was_killed_ || Clock::now() - *end_began_ <= time_to_end_) return;
   was_killed_ = true;
   send(SIGKILL);
@@ -172,34 +184,43 @@ void Attempt::interrupt(int signal) {
   was_interrupted_ = true;
   job_.printer.hurry();
   if (signal == SIGTERM) time_to_end_ = time_to_save(job_.options);
-  say(job_.printer, str("passes ", strsignal(signal), " on to all tasks"));
+  say(job_.printer, str("passes ", strsignal(signal), " on to ", has_coordinator(job_.shape) ? "the chief" : "all tasks"));
   begin_end(signal);
 }
 
 void Attempt::begin_end(int signal) {
   if (!end_began_) end_began_ = Clock::now();
-  send(signal);
+  for (auto& entry : entries_) entry.again_at.reset();
+  is_chief_asked_ = has_coordinator(job_.shape) && !is_decided();
+  if (is_chief_asked_) job_.nodes[entries_.front().node]->send(signal, entries_.front().place);
+  else send(signal);
 }
 
 void Attempt::send(int signal) {
-  for (const auto& node : job_.nodes) node->send(signal);
+  for (const auto& node : job_.nodes) node->send(signal, std::nullopt);
+}
+
+std::string Attempt::name_of(const Entry& entry) const {
+  return str(entry.task, job_.nodes.size() > 1 ? str(" on ", job_.nodes[entry.node]->name()) : "");
 }
 
 std::string Attempt::failure() const {
   if (!failed_) return "";
-  const auto& entry = entries_[*failed_];
-  const auto where = job_.nodes.size() > 1 ? str(" on ", job_.nodes[entry.node]->name()) : "";
-  return str(entry.task, where, " failed first: ", describe(entry.report->ending), ", ", seconds(*failed_at_ - begin_),
+  const auto& entry = entries_[failed_->task];
+  return str(name_of(entry), " failed first: ", describe(entry.report->ending), ", ", seconds(failed_->at - begin_),
              " s after the start");
 }
 
 void Attempt::show_failure() const {
-  if (!failed_) return;
-  const auto& entry = entries_[*failed_];
+  if (failed_) show(entries_[failed_->task], failure());
+}
+
+// With the task's last lines.
+void Attempt::show(const Entry& entry, const std::string& text) const {
   const auto& shown_here = entry.output->last_lines();
   auto lines = entry.report->last_lines;
   lines.insert(lines.end(), shown_here.begin(), shown_here.end());
-  say(job_.printer, str(failure(), lines.empty() ? "; it wrote nothing" : "; its last lines:"));
+  say(job_.printer, str(text, lines.empty() ? "; it wrote nothing" : "; its last lines:"));
   for (const auto& line : lines) job_.printer.complain(str("    ", line, "\n"));
   job_.printer.work();
 }

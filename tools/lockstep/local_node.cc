@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/cluster/socket.h"
 #include "tools/lockstep/node.h"
 
@@ -23,24 +25,36 @@ void LocalNode::prepare(std::size_t ports) {
 
 void LocalNode::start(const Work& work, Events events) {
   children_.clear();
+  work_ = work;
   events_ = std::move(events);
   try {
-    for (const auto& planned : work.tasks) {
-      auto variables = planned.environment;
-      variables.insert(work.variables.begin(), work.variables.end());
-      children_.push_back(
-          std::make_unique<Child>(work.command, variables,
-                                  [this, task = children_.size()](std::string_view bytes) { events_.on_output(task, bytes); }));
-    }
+    for (std::size_t task = 0; task < work_.tasks.size(); ++task) children_.push_back(make_child(task));
   } catch (...) {
     children_.clear();
     throw;
   }
 }
 
-void LocalNode::send(int signal) {
-  for (const auto& child : children_)
-    if (!child->has_ended()) child->send(signal);
+std::unique_ptr<Child> LocalNode::make_child(std::size_t task) {
+  auto variables = work_.tasks[task].environment;
+  variables.insert(work_.variables.begin(), work_.variables.end());
+  return std::make_unique<Child>(work_.command, variables,
+                                 [this, task](std::string_view bytes) { events_.on_output(task, bytes); });
+}
+
+void LocalNode::again(std::size_t task, int attempt) {
+  children_[task]->send(SIGKILL);  // what its own children still hold, such as its port
+  set_attempt(work_.tasks[task].environment, attempt);
+  try {
+    children_[task] = make_child(task);
+  } catch (const Error& error) {
+    events_.on_ended({task, {.lost = error.message()}});
+  }
+}
+
+void LocalNode::send(int signal, std::optional<std::size_t> task) {
+  for (std::size_t k = 0; k < children_.size(); ++k)
+    if (task.value_or(k) == k && !children_[k]->has_ended()) children_[k]->send(signal);
 }
 
 void LocalNode::watch(std::vector<pollfd>& watched, bool wants_output) const {

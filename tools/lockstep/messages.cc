@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kHeadBytes = 1 + kLengthBytes;
-constexpr std::string_view kKinds = "HPRSXOEGAB";
+constexpr std::string_view kKinds = "HPRSXOEGTWCAB";
 
 Error damaged(const std::string& what) {
   return Error(ErrorCode::kDataLoss, str("launcher and node: ", what, "; is the other side a Lockstep of the same version?"));

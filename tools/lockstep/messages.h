@@ -17,8 +17,9 @@
 //   1. The node sends kGreeting, then a Hello. What comes before it (a shell's banner) is not ours.
 //   2. The launcher asks with Prepare for free ports; the node answers with Ready. The ports were free a moment ago.
 //   3. The launcher knows all addresses now and sends Start; the node starts the tasks, or sends Refused.
-//   4. The node sends Output and Ended of each task; the launcher sends Signal. A launcher whose own output nobody reads sends
-//   Hold, and Go later: in between the node leaves what its tasks write where it is, and sends all else.
+//   4. The node sends Output and Ended of each task; the launcher sends Signal, for one task or for all, and Again for a task
+//   that has ended: the node starts it as it did, and a start that fails is an Ended too. A launcher whose own output nobody
+//   reads sends Hold, and Go later: in between the node leaves what its tasks write where it is, and sends all else.
 //   5. When all have ended the launcher begins again at 2 (a restart) or sends Bye; the node kills what is left, answers with
 //   Bye and ends.
 // Both send Alive every second. A node that hears nothing for a while (--lost-after), or whose connection is closed without
@@ -39,6 +40,7 @@ enum class MessageKind : char {
   kOutput = 'O',
   kEnded = 'E',
   kSignal = 'G',
+  kAgain = 'T',
   kHold = 'W',
   kGo = 'C',
   kAlive = 'A',

@@ -17,10 +17,10 @@ namespace lockstep::tool {
 // The tasks that one machine runs for a launcher. No call waits; work() must be called often.
 class Node {
  public:
-  // Called by work(), and by start().
+  // Called by work(), start() and again().
   struct Events {
     std::function<void(std::size_t task, std::string_view bytes)> on_output;
-    std::function<void(const Report& report)> on_ended;  // once for each task
+    std::function<void(const Report& report)> on_ended;  // once for each start of a task
   };
 
   virtual ~Node() = default;
@@ -31,8 +31,10 @@ class Node {
   virtual const std::optional<std::vector<int>>& ports() const = 0;
 
   virtual void start(const Work& work, Events events) = 0;
-  // To all tasks that have not ended.
-  virtual void send(int signal) = 0;
+  // Starts one that has ended again, as `attempt`; when that cannot be done, it has ended with it. REQUIRES: !is_lost()
+  virtual void again(std::size_t task, int attempt) = 0;
+  // To one task, or to all, that have not ended.
+  virtual void send(int signal, std::optional<std::size_t> task) = 0;
 
   // What to wait for. Output is left where it is unless it is wanted.
   virtual void watch(std::vector<pollfd>& watched, bool wants_output) const = 0;
@@ -59,7 +61,8 @@ class LocalNode : public Node {
   const std::optional<std::vector<int>>& ports() const override { return ports_; }
   // Throws kNotFound when the program cannot be started; then nothing is.
   void start(const Work& work, Events events) override;
-  void send(int signal) override;
+  void again(std::size_t task, int attempt) override;
+  void send(int signal, std::optional<std::size_t> task) override;
   void watch(std::vector<pollfd>& watched, bool wants_output) const override;
   void work(bool wants_output) override;
   bool is_lost() const override { return false; }
@@ -67,12 +70,16 @@ class LocalNode : public Node {
 
   // Kills what is left of all tasks.
   void clear() { children_.clear(); }
+  const std::vector<PlannedTask>& tasks() const noexcept { return work_.tasks; }
   // True when no task is running.
   bool is_idle() const;
 
  private:
+  std::unique_ptr<Child> make_child(std::size_t task);
+
   const std::string listen_host_;
   std::optional<std::vector<int>> ports_;
+  Work work_;
   Events events_;
   std::vector<std::unique_ptr<Child>> children_;
 };

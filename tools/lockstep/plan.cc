@@ -75,16 +75,21 @@ void add_ranks(const Ranks& ranks, const Address& master, Variables& variables) 
 }
 
 Variables common_variables(const PlanOptions& options) {
-  return {{"LOCKSTEP_JOB_SECRET", options.secret},
-          {"TORCHELASTIC_RESTART_COUNT", str(options.attempt)},
-          {"TORCHELASTIC_MAX_RESTARTS", str(options.max_restarts)},
-          {"TORCHELASTIC_RUN_ID", options.run_id},
-          {"TORCHELASTIC_USE_AGENT_STORE", "False"}};  // MASTER_PORT is the first task's own
+  Variables variables = {{"LOCKSTEP_JOB_SECRET", options.secret},
+                         {"TORCHELASTIC_MAX_RESTARTS", str(options.max_restarts)},
+                         {"TORCHELASTIC_RUN_ID", options.run_id},
+                         {"TORCHELASTIC_USE_AGENT_STORE", "False"}};  // MASTER_PORT is the first task's own
+  set_attempt(variables, options.attempt);
+  return variables;
 }
 
 }  // namespace
 
 bool is_training(const Task& task) { return task.type == "chief" || task.type == "worker"; }
+
+bool has_coordinator(const JobShape& shape) { return shape.has_chief && shape.ps > 0; }
+
+void set_attempt(Variables& environment, int attempt) { environment["TORCHELASTIC_RESTART_COUNT"] = str(attempt); }
 
 bool is_planned_variable(const std::string& name) { return std::ranges::count(kVariables, name) > 0; }
 

@@ -26,7 +26,10 @@ struct JobShape {
 // Throws kInvalidArgument naming what does not fit together.
 void validate(const JobShape& shape);
 
-// The tasks of each node, those that train first.
+// True when the chief's program leads the job and all other tasks serve it: Note [jobs with parameter servers].
+bool has_coordinator(const JobShape& shape);
+
+// The tasks of each node, those that train first. The chief is the first of all.
 std::vector<std::vector<Task>> place_tasks(const JobShape& shape);
 
 // One process to start.
@@ -47,6 +50,9 @@ struct PlanOptions {
 // `ports` has one free port for each task, as place_tasks has them.
 std::vector<std::vector<PlannedTask>> plan_tasks(const JobShape& shape, const std::vector<std::vector<int>>& ports,
                                                  const PlanOptions& options);
+
+// Changes a task's variables to those of another start of it.
+void set_attempt(Variables& environment, int attempt);
 
 // True for the variables that plan_tasks sets.
 bool is_planned_variable(const std::string& name);

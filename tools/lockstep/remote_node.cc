@@ -42,9 +42,19 @@ void RemoteNode::start(const Work& work, Events events) {
   transport_->link().send({MessageKind::kStart, pack(work)});
 }
 
-void RemoteNode::send(int signal) { transport_->link().send({MessageKind::kSignal, pack_numbers({signal})}); }
+void RemoteNode::again(std::size_t task, int attempt) {
+  has_ended_[task] = false;
+  transport_->link().send({MessageKind::kAgain, pack_numbers({static_cast<int>(task), attempt})});
+}
+
+void RemoteNode::send(int signal, std::optional<std::size_t> task) {
+  std::vector<int> numbers = {signal};
+  if (task) numbers.push_back(static_cast<int>(*task));
+  transport_->link().send({MessageKind::kSignal, pack_numbers(numbers)});
+}
 
 void RemoteNode::watch(std::vector<pollfd>& watched, bool) const {
+  if (is_lost_) return;
   transport_->link().watch(watched);
   transport_->watch(watched);
 }

@@ -33,7 +33,8 @@ class RemoteNode : public Node {
   void prepare(std::size_t ports) override;
   const std::optional<std::vector<int>>& ports() const override { return ports_; }
   void start(const Work& work, Events events) override;
-  void send(int signal) override;
+  void again(std::size_t task, int attempt) override;
+  void send(int signal, std::optional<std::size_t> task) override;
   void watch(std::vector<pollfd>& watched, bool wants_output) const override;
   void work(bool wants_output) override;
   bool is_lost() const override { return is_lost_; }

@@ -76,14 +76,14 @@ bool can_start_again(Job& job) {
 int lead(Job& job) {
   const auto& options = job.options;
   if (!gather(job)) return 1;
-  for (int number = 0;; ++number) {
+  for (int number = 0;;) {
     Attempt attempt(job, number);
     const auto outcome = attempt.run();
     const bool is_good = outcome == Outcome::kGood;
     const bool is_saved = !is_good && attempt.is_saved();
     if (is_saved) say(job.printer, kSaved);
     else if (!is_good) attempt.show_failure();
-    if (is_good || outcome == Outcome::kInterrupted || number >= options.max_restarts || !can_start_again(job)) {
+    if (is_good || outcome == Outcome::kInterrupted || job.restarts >= options.max_restarts || !can_start_again(job)) {
       const auto why = is_saved                           ? std::string(kSaved)
                        : outcome == Outcome::kInterrupted ? std::string("node 0 was told to end")
                                                           : attempt.failure();
@@ -91,7 +91,8 @@ int lead(Job& job) {
       for (const auto& node : job.nodes) node->say_goodbye({exit_code, why});
       return exit_code;
     }
-    say(job.printer, str("starts all tasks again (", number + 1, " of ", options.max_restarts, ")"));
+    number = attempt.last_number() + 1;
+    say(job.printer, str("starts all tasks again (", ++job.restarts, " of ", options.max_restarts, ")"));
   }
 }
 

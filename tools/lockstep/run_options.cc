@@ -19,6 +19,10 @@ void validate(const RunOptions& options) {
   require(options.workers >= 0, str("-n (--nproc-per-node) is ", options.workers, "; it must not be negative"));
   require(options.ps >= 0, str("--ps is ", options.ps, "; it must not be negative"));
   require(options.max_restarts >= 0, str("--max-restarts is ", options.max_restarts, "; it must not be negative"));
+  require(options.task_restarts >= 0, str("--task-restarts is ", options.task_restarts, "; it must not be negative"));
+  require(options.task_restarts == 0 || options.node_rank > 0 || has_coordinator(shape_of(options)),
+          "--task-restarts is for jobs with --ps and --chief, where a task can be started again alone; "
+          "in others --max-restarts starts all again");
   require(options.nodes >= 1 && options.nodes <= kMostNodes,
           str("--nnodes is ", options.nodes, "; it must be 1 to ", kMostNodes));
   require(!options.master_port || (*options.master_port > 0 && *options.master_port <= kHighestPort),

@@ -37,6 +37,7 @@ struct RunOptions {
   std::optional<int> master_port = std::nullopt;
   std::string log_dir = "";  // empty: no files
   int max_restarts = 0;
+  int task_restarts = 0;  // of one task alone, all together: Note [jobs with parameter servers]
   std::chrono::milliseconds grace = std::chrono::seconds(5);  // from the first request to end to the last one
   // The same where that request is a SIGTERM from outside, upon which tasks save; the longer of the two counts. Schedulers kill
   // after 30 s.

@@ -56,4 +56,13 @@ void TaskOutput::finish_line(char end) {
   if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
 }
 
+std::unique_ptr<TaskOutput> make_output_again(Printer& printer, const std::string& name, const std::string& log_file) {
+  try {
+    return std::make_unique<TaskOutput>(printer, name, log_file);
+  } catch (const Error& error) {
+    say(printer, str(error.message(), "; ", name, " goes on without it"));
+    return std::make_unique<TaskOutput>(printer, name, "");
+  }
+}
+
 }  // namespace lockstep::tool

@@ -35,4 +35,7 @@ class TaskOutput {
   std::deque<std::string> last_lines_;
 };
 
+// For a task that is started again while others run: where the file cannot be written, it is said and there is none.
+std::unique_ptr<TaskOutput> make_output_again(Printer& printer, const std::string& name, const std::string& log_file);
+
 }  // namespace lockstep::tool
