@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/ps/client.h"
+#include "lockstep/ps/partitioner.h"
+#include "lockstep/ps/value_codec.h"
+#include "lockstep/variable/variable_host.h"
+
+namespace lockstep::ps {
+
+// Where a variable is: what another task needs to reach it.
+struct VariableAddress {
+  struct Part {
+    std::string name;  // on its server
+    std::uint32_t server = 0;
+    std::int64_t rows = 0;
+    template <typename Fields>
+    void list(Fields& fields) {
+      fields(name, server, rows);
+    }
+  };
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  at::ScalarType dtype = at::kFloat;
+  bool is_trainable = true;
+  std::vector<Part> parts;  // one: it is whole
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(name, sizes, dtype, is_trainable, parts);
+  }
+};
+
+// The variables of a job on its parameter servers. Each new one, or each of its parts, goes to the next server. Thread-safe.
+class ServerVariables : public VariableHost, public std::enable_shared_from_this<ServerVariables> {
+ public:
+  explicit ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner = nullptr);
+
+  std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
+                                         const Variable* beside) override;
+
+  struct Creation {
+    std::string rule = "";                    // of its optimizer: OptimizerSpec::to_text()
+    std::optional<Initial> initial = std::nullopt;  // made on the servers, in place of what `part` gives
+    PartInitializer part = nullptr;
+    std::optional<std::uint32_t> server = std::nullopt;  // there, and whole
+  };
+  VariableAddress create(const RemoteDescription& description, const Creation& creation);
+  // A handle of a variable that is there, for these replicas.
+  Variable find(const VariableAddress& address, std::shared_ptr<ReplicaSet> replicas);
+
+  ParameterClient& client() const noexcept { return *client_; }
+
+ private:
+  std::string unused_name(const std::string& name);
+
+  // Const after construction.
+  const std::shared_ptr<ParameterClient> client_;
+  const Partitioner partitioner_;
+
+  // Guarded by mu_.
+  std::mutex mu_;
+  std::uint32_t next_server_ = 0;
+  std::map<std::string, int> names_;  // how often each was asked for
+};
+
+// Null for a variable that lives in this process.
+const VariableAddress* address_of(const Variable& variable);
+
+// While one is alive on a thread, its first read of each remote variable is what all later ones give, whatever is written
+// meanwhile. Throws kInvalidArgument inside another.
+class CachedReads {
+ public:
+  CachedReads();
+  ~CachedReads();
+  CachedReads(const CachedReads&) = delete;
+  CachedReads& operator=(const CachedReads&) = delete;
+};
+
+// A variable on parameter servers travels by its address.
+template <>
+struct ValueCodec<Variable> {
+  static void encode(const Variable& variable, Encoder& encoder);
+  static Variable decode(Decoder& decoder);
+};
+
+}  // namespace lockstep::ps
