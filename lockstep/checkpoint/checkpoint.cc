@@ -194,6 +194,12 @@ Checkpoint& Checkpoint::track(const std::string& name, const Variable& variable)
   return *this;
 }
 
+Checkpoint& Checkpoint::track(const std::string& name, const ShardedVariable& variable) {
+  auto* const owner = variable.variables()[0].replicas();
+  state_->add(name, internal::variable_part(variable), owner == nullptr ? nullptr : owner->shared_from_this());
+  return *this;
+}
+
 Checkpoint& Checkpoint::track(const std::string& name, std::shared_ptr<ModuleReplicas> model) {
   require(model != nullptr, "track(): the model is null");
   auto owner = model->replicas() == nullptr ? nullptr : model->replicas()->shared_from_this();

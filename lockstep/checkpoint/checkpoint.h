@@ -9,6 +9,7 @@
 #include "lockstep/checkpoint/trackable.h"
 #include "lockstep/data/distributed_dataset.h"
 #include "lockstep/fwd.h"
+#include "lockstep/ps/sharded_variable.h"
 #include "lockstep/variable/mirrored.h"
 #include "lockstep/variable/variable.h"
 
@@ -50,6 +51,8 @@ class Checkpoint {
   Checkpoint& track(const std::string& name, std::shared_ptr<Trackable> part);
   // Its one value, whatever the number of replicas (Variable::saved_value).
   Checkpoint& track(const std::string& name, const Variable& variable);
+  // The same of the whole: it comes back in any number of shards, and as a Variable.
+  Checkpoint& track(const std::string& name, const ShardedVariable& variable);
   // Parameters and buffers; comes back on any number of replicas. The first one's file is weights.safetensors, another's
   // weights-NAME.safetensors.
   Checkpoint& track(const std::string& name, std::shared_ptr<ModuleReplicas> model);

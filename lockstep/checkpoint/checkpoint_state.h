@@ -55,6 +55,7 @@ struct Checkpoint::State {
 namespace internal {
 
 std::shared_ptr<Trackable> variable_part(const Variable& variable);
+std::shared_ptr<Trackable> variable_part(const ShardedVariable& variable);
 // `state` owns the part, and may learn its strategy later.
 std::shared_ptr<Trackable> iterator_part(const Checkpoint::State& state, DistributedIterator& iterator);
 std::shared_ptr<Trackable> iterator_part(const Checkpoint::State& state, data::Iterator& iterator);

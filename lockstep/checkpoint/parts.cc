@@ -15,18 +15,26 @@
 namespace lockstep::internal {
 namespace {
 
+// Its shape and dtype.
+at::Tensor form_of(const Variable& variable) { return variable.components()[0]; }
+at::Tensor form_of(const ShardedVariable& variable) {
+  return at::empty(variable.sizes(), at::device(at::kMeta).dtype(variable.scalar_type()));
+}
+
+// One that is divided is kept like a whole one: either comes back as the other.
+template <typename V>
 class VariablePart : public Trackable {
  public:
-  explicit VariablePart(const Variable& variable) : variable_(variable) {}
+  explicit VariablePart(const V& variable) : variable_(variable) {}
 
   CheckpointPart save() override { return {{{"value", variable_.saved_value()}}, {}}; }
   void restore(const CheckpointPart& part) override { variable_.restore(*part.find("value")); }
   std::vector<std::string> problems(const CheckpointPart& part) const override {
-    return compare_tensors({{"value", variable_.components()[0]}}, part);
+    return compare_tensors({{"value", form_of(variable_)}}, part);
   }
 
  private:
-  Variable variable_;
+  V variable_;
 };
 
 template <typename T>
@@ -181,7 +189,12 @@ std::vector<std::string> position_problems(const Checkpoint::State& state, const
               rank_in(state.workers()), ", is none; only data divided by the policy DATA can go on with other workers")};
 }
 
-std::shared_ptr<Trackable> variable_part(const Variable& variable) { return std::make_shared<VariablePart>(variable); }
+std::shared_ptr<Trackable> variable_part(const Variable& variable) {
+  return std::make_shared<VariablePart<Variable>>(variable);
+}
+std::shared_ptr<Trackable> variable_part(const ShardedVariable& variable) {
+  return std::make_shared<VariablePart<ShardedVariable>>(variable);
+}
 std::shared_ptr<Trackable> iterator_part(const Checkpoint::State& state, DistributedIterator& iterator) {
   return std::make_shared<IteratorPart<DistributedIterator>>(state, iterator);
 }

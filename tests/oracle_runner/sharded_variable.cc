@@ -204,12 +204,11 @@ Json answer_sharded_variable(const Case& one) {
 
 std::optional<Difference> difference_in_sharded_variable(const Case& one) {
   if (one.input.at("api") != "slice" || !one.asked().contains("numpy")) return std::nullopt;
-  const auto first = cut(cut(one.input.at("index").get<std::string>(), ',')[0], ':');
-  const bool is_backwards = first.size() == 3 && !first[2].empty() && first[2][0] == '-';
-  if (!is_backwards) return std::nullopt;
+  const auto first = cut(one.input.at("index").get<std::string>(), ',')[0];
+  if (first.find(':') == std::string::npos) return std::nullopt;
+  // TensorFlow's begins at another row when it goes back from beyond the end, and has too many dimensions without any rows.
   const auto& numpy = one.asked().at("numpy");
-  return Difference{"slices with a negative step give the rows that numpy gives (A8)",
-                    {{{"expect", {{"value", numpy}, {"numpy", numpy}}}}}};
+  return Difference{"a slice gives the rows that numpy gives (A8)", {{{"expect", {{"value", numpy}, {"numpy", numpy}}}}}};
 }
 
 }  // namespace lockstep::oracle
