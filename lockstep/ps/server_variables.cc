@@ -13,6 +13,8 @@
 namespace lockstep::ps {
 namespace {
 
+using Updates = std::vector<ParameterClient::Update>;
+
 // What CachedReads remembers: by the name of a variable's first part.
 thread_local std::unordered_map<std::string, at::Tensor>* t_cache = nullptr;
 
@@ -44,7 +46,7 @@ RemoteDescription described(const VariableAddress& address) {
 class OnServers : public RemoteVariable {
  public:
   OnServers(std::shared_ptr<ServerVariables> home, VariableAddress address, std::shared_ptr<ReplicaSet> replicas)
-      : home_(std::move(home)), address_(std::move(address)), replicas_(std::move(replicas)) {}
+      : home_(std::move(home)), address_(std::move(address)), split_(split_of(address_)), replicas_(std::move(replicas)) {}
 
   const VariableAddress& address() const noexcept { return address_; }
 
@@ -52,19 +54,63 @@ class OnServers : public RemoteVariable {
     if (t_cache != nullptr)
       if (const auto found = t_cache->find(address_.parts[0].name); found != t_cache->end()) return found->second.clone();
     auto value = at::empty(address_.sizes, address_.dtype);
-    home_->client().read(readings_of(address_, value));
+    home_->client().read(readings(value));
     if (t_cache != nullptr) t_cache->emplace(address_.parts[0].name, value.clone());
     return value;
   }
 
-  at::Tensor read_rows(const at::Tensor& ids) const override { return home_->client().read_rows(address_, ids); }
-
-  void write(VariableWrite how, const at::Tensor& value) override {
-    home_->client().update(updates_of(address_, kind_of(how, false), value.contiguous()));
+  at::Tensor read_rows(const at::Tensor& ids) const override {
+    const auto wanted = ids.to(at::kCPU, at::kLong).contiguous();
+    auto sizes = address_.sizes;
+    sizes[0] = wanted.numel();
+    auto rows = at::empty(sizes, address_.dtype);
+    const auto parts = split_.route({wanted.data_ptr<std::int64_t>(), static_cast<std::size_t>(wanted.numel())});
+    std::vector<ParameterClient::ReadRows> readings;
+    for (const auto& part : parts) {
+      sizes[0] = static_cast<std::int64_t>(part.rows.size());
+      const auto& place = address_.parts[part.shard];
+      readings.push_back({place.server, place.name, at::tensor(part.rows, at::kLong), at::empty(sizes, address_.dtype)});
+    }
+    if (readings.size() == 1) readings[0].into = rows;
+    home_->client().read_rows(readings);
+    for (std::size_t i = 0; readings.size() > 1 && i < readings.size(); ++i)
+      rows.index_copy_(0, at::tensor(parts[i].positions, at::kLong), readings[i].into);
+    return rows;
   }
 
+  void write(VariableWrite how, const at::Tensor& value) override {
+    home_->client().update(updates(kind_of(how, false), value.contiguous()));
+  }
   void write_rows(VariableWrite how, const IndexedSlices& rows) override {
-    home_->client().update(row_updates_of(address_, kind_of(how, true), rows));
+    home_->client().update(row_updates(kind_of(how, true), rows));
+  }
+
+  // Of all of it into `whole`, which is contiguous.
+  std::vector<ParameterClient::Read> readings(const at::Tensor& whole) const {
+    std::vector<ParameterClient::Read> all;
+    for (std::size_t i = 0; i < address_.parts.size(); ++i)
+      all.push_back({address_.parts[i].server, address_.parts[i].name, part_of(whole, i)});
+    return all;
+  }
+
+  Updates updates(Operation::Kind kind, const at::Tensor& value) const {
+    Updates all;
+    for (std::size_t i = 0; i < address_.parts.size(); ++i)
+      all.push_back({address_.parts[i].server, address_.parts[i].name, kind, part_of(value, i)});
+    return all;
+  }
+
+  Updates row_updates(Operation::Kind kind, const IndexedSlices& rows) const {
+    const auto ids = rows.indices.to(at::kCPU, at::kLong).contiguous();
+    const auto values = rows.values.to(at::kCPU, address_.dtype).contiguous();
+    if (address_.parts.size() == 1) return {{address_.parts[0].server, address_.parts[0].name, kind, values, ids}};
+    Updates all;
+    for (const auto& part : split_.route({ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())})) {
+      const auto& place = address_.parts[part.shard];
+      all.push_back({place.server, place.name, kind, values.index_select(0, at::tensor(part.positions, at::kLong)),
+                     at::tensor(part.rows, at::kLong)});
+    }
+    return all;
   }
 
   std::vector<std::string> devices() const override {
@@ -85,11 +131,128 @@ class OnServers : public RemoteVariable {
   }
 
  private:
+  // The rows of `whole` that part i has; contiguous as `whole` is.
+  at::Tensor part_of(const at::Tensor& whole, std::size_t i) const {
+    return address_.parts.size() == 1 ? whole : whole.narrow(0, split_.begin(i), split_.size(i));
+  }
+
   // Const after construction.
   const std::shared_ptr<ServerVariables> home_;
   const VariableAddress address_;
+  const RowSplit split_;
   const std::shared_ptr<ReplicaSet> replicas_;
 };
 
+const OnServers* on_servers(const Variable& variable) { return dynamic_cast<const OnServers*>(variable.remote()); }
+
 }  // namespace
+
+ServerVariables::ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner)
+    : client_(std::move(client)), partitioner_(std::move(partitioner)) {}
+
+std::string ServerVariables::unused_name(const std::string& name) {
+  const auto count = names_[name]++;
+  return count == 0 ? name : unused_name(str(name, "_", count));
+}
+
+VariableAddress ServerVariables::create(const RemoteDescription& description, const Creation& creation) {
+  const auto shards = creation.server ? 1 : count_shards(partitioner_, description.sizes, description.dtype);
+  VariableAddress address{description.name, description.sizes, description.dtype, description.is_trainable, {}};
+  {
+    const std::lock_guard lock(mu_);
+    const auto name = unused_name(description.name);
+    const bool has_rows = !description.sizes.empty();
+    const auto split =
+        shards == 1 ? RowSplit({has_rows ? description.sizes[0] : 1}) : RowSplit::div(description.sizes[0], shards);
+    for (std::size_t i = 0; i < split.shards(); ++i)
+      address.parts.push_back(
+          {shards == 1 ? name : str(name, "/part_", i),
+           creation.server ? *creation.server : next_server_++ % static_cast<std::uint32_t>(client_->size()), split.size(i)});
+  }
+  std::int64_t first_row = 0;
+  for (const auto& part : address.parts) {
+    Description one{part.name,         static_cast<std::int8_t>(description.dtype),
+                    description.sizes, description.sizes,
+                    first_row,         description.is_trainable,
+                    creation.rule,     creation.initial.value_or(Initial{})};
+    if (!one.shape.empty()) one.shape[0] = part.rows;
+    std::vector<std::int64_t> offset(one.shape.size());
+    if (!offset.empty()) offset[0] = first_row;
+    client_->create({{part.server, one, creation.initial ? at::Tensor() : creation.part(one.shape, offset).contiguous()}});
+    first_row += part.rows;
+  }
+  return address;
+}
+
+std::shared_ptr<RemoteVariable> ServerVariables::create(const RemoteDescription& description, const PartInitializer& initial,
+                                                        const Variable* beside) {
+  Creation creation{.part = initial};
+  if (beside != nullptr) {
+    const auto* const other = address_of(*beside);
+    require(other != nullptr, "colocate_vars_with: the variable does not live on a parameter server");
+    creation.server = other->parts[0].server;
+  }
+  return std::make_shared<OnServers>(shared_from_this(), create(description, creation), replicas());
+}
+
+Variable ServerVariables::find(const VariableAddress& address, std::shared_ptr<ReplicaSet> replicas) {
+  return internal::handle_of(std::make_shared<OnServers>(shared_from_this(), address, replicas), described(address), replicas);
+}
+
+const VariableAddress* address_of(const Variable& variable) {
+  const auto* const remote = on_servers(variable);
+  return remote == nullptr ? nullptr : &remote->address();
+}
+
+void ServerVariables::push(const std::vector<std::pair<Variable, at::Tensor>>& gradients) {
+  Updates all;
+  for (const auto& [variable, gradient] : gradients) {
+    const auto* const remote = on_servers(variable);
+    if (remote == nullptr)
+      throw Error(ErrorCode::kInvalidArgument,
+                  str("a gradient was pushed to variable '", variable.name(), "', which does not live on a parameter server"));
+    auto mine = gradient.is_sparse()
+                    ? remote->row_updates(Operation::Kind::kGradientRows, {gradient._values(), gradient._indices()[0]})
+                    : remote->updates(Operation::Kind::kGradient, gradient.to(at::kCPU, variable.scalar_type()).contiguous());
+    all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
+  }
+  if (!all.empty()) client_->update(all);
+}
+
+void ServerVariables::pull(const std::vector<std::pair<Variable, at::Tensor>>& values) const {
+  std::vector<ParameterClient::Read> all;
+  for (const auto& [variable, into] : values) {
+    const auto* const remote = on_servers(variable);
+    require(remote != nullptr, "pull: a variable does not live on a parameter server");
+    auto mine = remote->readings(into);
+    all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
+  }
+  if (!all.empty()) client_->read(all);
+}
+
+void ValueCodec<Variable>::encode(const Variable& variable, Encoder& encoder) {
+  const auto* const address = address_of(variable);
+  if (address == nullptr)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("variable '", variable.name(),
+                    "' is an argument of a closure and lives in this process alone; make it in the scope() of the "
+                    "ParameterServerStrategy, or give its value"));
+  encoder.put(to_bytes(*address));
+}
+
+Variable ValueCodec<Variable>::decode(Decoder& decoder) {
+  const auto address = from_bytes<VariableAddress>(decoder.get<std::string>());
+  const auto home = decoder.worker().find<ServerVariables>();
+  if (home == nullptr || address.parts.empty())
+    throw Error(ErrorCode::kFailedPrecondition, str("variable '", address.name, "': this worker knows no parameter servers"));
+  return home->find(address, home->replicas());
+}
+
+CachedReads::CachedReads() {
+  if (t_cache != nullptr)
+    throw Error(ErrorCode::kInvalidArgument, "reads of variables are cached already; CachedReads cannot be nested");
+  t_cache = new std::unordered_map<std::string, at::Tensor>();  // NOLINT: of the thread, until the destructor
+}
+CachedReads::~CachedReads() { delete std::exchange(t_cache, nullptr); }
+
 }  // namespace lockstep::ps

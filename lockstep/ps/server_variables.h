@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,7 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
                                          const Variable* beside) override;
 
   struct Creation {
-    std::string rule = "";                    // of its optimizer: OptimizerSpec::to_text()
+    std::string rule = "";                          // of its optimizer: OptimizerSpec::to_text()
     std::optional<Initial> initial = std::nullopt;  // made on the servers, in place of what `part` gives
     PartInitializer part = nullptr;
     std::optional<std::uint32_t> server = std::nullopt;  // there, and whole
@@ -55,7 +56,16 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   // A handle of a variable that is there, for these replicas.
   Variable find(const VariableAddress& address, std::shared_ptr<ReplicaSet> replicas);
 
+  // All in one request to each server: gradients, dense or sparse, that the variables' optimizers use there; and values, into
+  // contiguous tensors of their shapes.
+  void push(const std::vector<std::pair<Variable, at::Tensor>>& gradients);
+  void pull(const std::vector<std::pair<Variable, at::Tensor>>& values) const;
+
   ParameterClient& client() const noexcept { return *client_; }
+
+  // Whose variables those are that travel to this process; null: nobody's. Set before the first does.
+  std::shared_ptr<ReplicaSet> replicas() const { return replicas_.lock(); }
+  void set_replicas(const std::shared_ptr<ReplicaSet>& replicas) { replicas_ = replicas; }
 
  private:
   std::string unused_name(const std::string& name);
@@ -63,6 +73,7 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   // Const after construction.
   const std::shared_ptr<ParameterClient> client_;
   const Partitioner partitioner_;
+  std::weak_ptr<ReplicaSet> replicas_;
 
   // Guarded by mu_.
   std::mutex mu_;

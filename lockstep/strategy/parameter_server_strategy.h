@@ -13,7 +13,6 @@
 namespace lockstep {
 
 namespace ps {
-class ParameterClient;
 class ServerVariables;
 struct Connections;
 }  // namespace ps
@@ -53,6 +52,7 @@ class ParameterServerStrategy : public Strategy {
 
   // For ClusterCoordinator and hosted models.
   const std::shared_ptr<ps::Connections>& connections() const noexcept { return connections_; }
+  const std::shared_ptr<ps::ServerVariables>& variables() const noexcept { return variables_; }
 
  private:
   struct Start;
@@ -61,6 +61,7 @@ class ParameterServerStrategy : public Strategy {
   // Const after construction.
   std::shared_ptr<const ClusterResolver> resolver_;
   std::shared_ptr<ps::Connections> connections_;
+  std::shared_ptr<ps::ServerVariables> variables_;
 };
 
 namespace runner {
@@ -70,6 +71,9 @@ namespace runner {
 class ParameterServerStrategy : public lockstep::ParameterServerStrategy {
  public:
   explicit ParameterServerStrategy(std::optional<std::int64_t> min_shard_bytes = std::nullopt);
+
+ private:
+  ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver, std::optional<std::int64_t> min_shard_bytes);
 };
 
 }  // namespace runner

@@ -107,7 +107,7 @@ std::vector<std::string> Variable::component_names() const {
   return names;
 }
 
-bool Variable::is_remote() const { return state_->remote != nullptr; }
+RemoteVariable* Variable::remote() const { return state_->remote.get(); }
 std::vector<Variable> Variable::shards() const { return is_remote() ? state_->remote->shards() : std::vector<Variable>(); }
 at::IntArrayRef Variable::sizes() const { return state_->components[0].sizes(); }
 at::ScalarType Variable::scalar_type() const { return state_->components[0].scalar_type(); }

@@ -76,7 +76,8 @@ class Variable {
   std::vector<std::string> devices() const;
   // Of a variable that is divided over parameter servers: its parts along the first dimension. Empty: it is whole.
   std::vector<Variable> shards() const;
-  bool is_remote() const;        // it lives on parameter servers
+  bool is_remote() const { return remote() != nullptr; }  // it lives on parameter servers
+  RemoteVariable* remote() const;
   bool is_distributed() const;   // made under a strategy
   ReplicaSet* replicas() const;  // whose; null outside every strategy
 

@@ -1,0 +1,100 @@
+#include "lockstep/strategy/parameter_server_strategy.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cluster/resolve.h"
+#include "lockstep/cluster/roles.h"
+#include "lockstep/cluster/tf_config_cluster_resolver.h"
+#include "lockstep/ps/connections.h"
+#include "lockstep/ps/server_variables.h"
+#include "lockstep/strategy/strategy_devices.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kName = "ParameterServerStrategy";
+
+void require_servers(const ClusterResolver* resolver) {
+  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, str(kName, ": ", why)); };
+  const auto spec = resolver == nullptr ? ClusterSpec() : resolver->cluster_spec();
+  if (spec.empty())
+    refuse(
+        "there is no cluster; describe one with TF_CONFIG, or start the program with lockstep run --ps N --workers M --chief");
+  validate_cluster_spec(spec, resolver->task_type(), resolver->task_id());
+  if (task_count(spec, "ps") < 1) refuse(str("the cluster ", spec, " has no ps; there must be one at least"));
+  if (task_count(spec, "worker") < 1) refuse(str("the cluster ", spec, " has no worker; there must be one at least"));
+  if (const auto type = resolver->task_type(); type == "ps" || type == "worker")
+    refuse(str("this task is ", *type, " ", resolver->task_id().value_or(0),
+               ", which serves the coordinator; begin main() with `if (lockstep::run_role_if_server()) return 0;`"));
+}
+
+// The devices of one worker, as the coordinator names them: relative.
+std::vector<std::string> devices_of(const std::vector<ps::TaskFacts>& workers) {
+  for (const auto& worker : workers)
+    if (worker.gpus != workers[0].gpus)
+      throw Error(ErrorCode::kInvalidArgument,
+                  str(kName, ": ", workers[0].name, " has ", workers[0].gpus, " GPUs and ", worker.name, " ", worker.gpus,
+                      "; all workers must have as many (CUDA_VISIBLE_DEVICES hides some)"));
+  return {"CPU:0"};
+}
+
+}  // namespace
+
+struct ParameterServerStrategy::Start {
+  Start(std::shared_ptr<const ClusterResolver> given, Partitioner partitioner, const ParameterServerOptions& options)
+      : resolver(given != nullptr ? std::move(given) : resolve_cluster()) {
+    require_servers(resolver.get());
+    connections = std::make_shared<ps::Connections>(resolver->cluster_spec(), /*is_coordinator=*/true,
+                                                    ps::rpc_options(options.secret, options.tls),
+                                                    ps::ClientOptions{.timeout = options.call_timeout});
+    devices = resolve_devices(kName, devices_of(connections->wait_for_all(Deadline::after(options.join_timeout))), 1);
+    variables = std::make_shared<ps::ServerVariables>(connections->client, std::move(partitioner));
+  }
+
+  std::shared_ptr<const ClusterResolver> resolver;
+  std::shared_ptr<ps::Connections> connections;
+  std::shared_ptr<ps::ServerVariables> variables;
+  std::vector<LogicalDevice> devices;
+};
+
+ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterResolver> cluster_resolver,
+                                                 Partitioner variable_partitioner, const ParameterServerOptions& options)
+    : ParameterServerStrategy(Start(std::move(cluster_resolver), std::move(variable_partitioner), options)) {}
+
+ParameterServerStrategy::ParameterServerStrategy(Start start)
+    : Strategy(std::move(start.devices), {.variable_host = start.variables}, default_cross_device_ops()),
+      resolver_(std::move(start.resolver)),
+      connections_(std::move(start.connections)),
+      variables_(std::move(start.variables)) {
+  variables_->set_replicas(replicas().shared_from_this());
+  log_info(str(kName, ": the coordinator of ", connections_->workers.size(), " workers and ", connections_->servers.size(),
+               " parameter servers"));
+}
+
+ParameterServerStrategy::~ParameterServerStrategy() = default;
+
+const ClusterResolver* ParameterServerStrategy::cluster_resolver() const { return resolver_.get(); }
+
+namespace runner {
+namespace {
+
+Partitioner over_all_servers(const ClusterResolver& resolver, std::optional<std::int64_t> min_shard_bytes) {
+  MinSizePartitionerOptions options{.max_shards = resolver.cluster_spec().num_tasks("ps")};
+  if (min_shard_bytes) options.min_shard_bytes = *min_shard_bytes;
+  return MinSizePartitioner(options);
+}
+
+}  // namespace
+
+ParameterServerStrategy::ParameterServerStrategy(std::optional<std::int64_t> min_shard_bytes)
+    : ParameterServerStrategy(std::make_shared<TFConfigClusterResolver>(), min_shard_bytes) {}
+
+ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<const ClusterResolver> resolver,
+                                                 std::optional<std::int64_t> min_shard_bytes)
+    : lockstep::ParameterServerStrategy(resolver, over_all_servers(*resolver, min_shard_bytes)) {}
+
+}  // namespace runner
+}  // namespace lockstep
