@@ -87,8 +87,7 @@ bool ClosureQueue::done(const Deadline& deadline) {
 
 Taken ClosureQueue::get(const Appetite& appetite, const Deadline& deadline) {
   Lock lock(mu_);
-  const auto seen = disturbances_;
-  offered_.wait_until(lock, deadline.time(), [&] { return is_stopped_ || disturbances_ != seen || !queued_.empty(); });
+  offered_.wait_until(lock, deadline.time(), [&] { return is_stopped_ || !queued_.empty(); });
   Taken taken;
   if (is_stopped_ || queued_.empty()) return taken;
   std::size_t bytes = 0;
@@ -142,12 +141,6 @@ void ClosureQueue::abandon(std::exception_ptr failure) {
   changed_.notify_all();
   lock.unlock();
   for (const auto& closure : dropped) closure->mark_cancelled();
-}
-
-void ClosureQueue::disturb() {
-  const Lock lock(mu_);
-  ++disturbances_;
-  offered_.notify_all();
 }
 
 void ClosureQueue::stop() {

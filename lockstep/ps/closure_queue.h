@@ -63,7 +63,7 @@ class ClosureQueue {
   // Whether nothing is queued or in flight. Does not wait, but for closures in flight when there is a failure to throw.
   bool done(const Deadline& deadline);
 
-  // For workers. Nothing: none came in time, or disturb(), or stop().
+  // For workers. Nothing: none came in time, or stop().
   Taken get(const Appetite& appetite, const Deadline& deadline);
   void mark_finished(std::size_t count = 1);
   void mark_failed(std::exception_ptr failure);
@@ -73,8 +73,6 @@ class ClosureQueue {
 
   // There is nobody to work: what is queued is cancelled at once, and the next put, wait or done throws `failure`.
   void abandon(std::exception_ptr failure);
-  // Every get() that waits returns now.
-  void disturb();
   // The end: queued closures are aborted, those in flight asked to end, and who waits throws.
   void stop();
 
@@ -106,10 +104,9 @@ class ClosureQueue {
   std::exception_ptr failure_;  // not yet thrown
   bool is_throwing_ = false;    // somebody cancels everything; others wait for him
   bool is_stopped_ = false;
-  std::size_t disturbances_ = 0;
   std::stop_source cancel_;  // of what is in flight now
 
-  std::condition_variable offered_;  // there is something to take, or a reason to look
+  std::condition_variable offered_;  // there is something to take
   std::condition_variable changed_;  // for put, wait and done
 };
 

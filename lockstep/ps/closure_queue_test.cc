@@ -252,16 +252,6 @@ TEST(ClosureQueue, CancelsEverythingQueuedWhenItIsAbandoned) {
   EXPECT_TRUE(queue.done(now()));
 }
 
-TEST(ClosureQueue, LetsAWorkerLookUpWhenDisturbed) {
-  ClosureQueue queue;
-  std::atomic<bool> is_back = false;
-  std::jthread waiting([&] {
-    EXPECT_TRUE(queue.get({}, soon()).closures.empty());
-    is_back = true;
-  });
-  while (!is_back) queue.disturb();
-}
-
 TEST(ClosureQueue, RefusesNonsense) {
   EXPECT_EQ(code_of([] { ClosureQueue queue(0); }), ErrorCode::kInvalidArgument);
   ClosureQueue queue;

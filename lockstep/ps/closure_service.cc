@@ -49,6 +49,12 @@ void require_payload(const closures::Batch& batch, std::uint64_t bytes) {
   require(bytes == 0, "a batch of closures has more bytes than it says");
 }
 
+// The worker itself ended them, not the coordinator: another worker can run them.
+void withdraw_interrupted(closures::Outcomes& outcomes) {
+  for (auto& outcome : outcomes.calls)
+    if (outcome.ending == Ending::kFailed && outcome.code == ErrorCode::kCancelled) outcome = {};
+}
+
 // What the exception being handled says.
 Outcome failure() {
   try {
@@ -84,6 +90,7 @@ struct ClosureService::State {
 
   bool admit(Job& given, std::unique_lock<std::mutex>& lock);
   void cancel_running(std::unique_lock<std::mutex>& lock);
+  void require_running() const;  // with mu held
 
   // Const after construction.
   const ClosureServiceOptions options;
@@ -110,6 +117,7 @@ struct ClosureService::State {
 
 closures::Welcome ClosureService::State::hello(const closures::Hello& from) {
   std::unique_lock lock(mu);
+  require_running();
   coordinator = from.coordinator;
   valid_from = from.next_batch;
   if (job != nullptr) cancel_running(lock);  // its coordinator has lost it, or is another one
@@ -136,7 +144,8 @@ bool ClosureService::State::admit(Job& given, std::unique_lock<std::mutex>& lock
   if (!is_ours())
     throw Error(ErrorCode::kAborted, str(context.task_name(), " was started again, or serves another coordinator"));
   const bool is_free = changed.wait_until(lock, Clock::now() + options.patience, [&] { return job == nullptr || is_stopped; });
-  if (!is_free || is_stopped || !is_ours()) return false;
+  require_running();
+  if (!is_free || !is_ours()) return false;
   cancel_job = std::stop_source();
   if (given.batch.number < valid_from) cancel_job.request_stop();
   job = &given;
@@ -153,9 +162,14 @@ void ClosureService::State::run(Incoming& request, Outgoing& reply) {
     std::unique_lock lock(mu);
     // The thread ends every job; how long that takes is the closures' own affair.
     if (admit(given, lock)) changed.wait(lock, [&] { return job != &given; });
+    if (is_stopped) withdraw_interrupted(given.outcomes);
   }
   reply.fields = to_bytes(given.outcomes);
   reply.payload = std::move(given.payload);
+}
+
+void ClosureService::State::require_running() const {
+  if (is_stopped) throw Error(ErrorCode::kUnavailable, str(context.task_name(), " is ending"));
 }
 
 void ClosureService::State::stop() {

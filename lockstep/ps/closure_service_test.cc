@@ -253,13 +253,17 @@ TEST(ClosureService, EndsWhatRunsWhenItIsStopped) {
   Coordinator coordinator(service);
   Hold hold;
   g_hold = &hold;
-  std::jthread running([&] { coordinator.run({coordinator.work(kHold.name())}); });
+  Outcomes outcomes;
+  std::jthread running([&] { outcomes = coordinator.run({coordinator.work(kHold.name()), coordinator.work(kIndex.name())}); });
   hold.begun.wait();
   service.stop();
   hold.released.count_down();
   running.join();
   EXPECT_TRUE(hold.was_cancelled);
-  EXPECT_EQ(endings(coordinator.run({coordinator.work(kIndex.name())}).calls), (std::vector{Ending::kNotRun}));
+  // It is not their coordinator that does not want them: they can run elsewhere.
+  EXPECT_EQ(endings(outcomes.calls), (std::vector{Ending::kNotRun, Ending::kNotRun}));
+  EXPECT_EQ(code_of([&] { coordinator.run({coordinator.work(kIndex.name())}); }), ErrorCode::kUnavailable);
+  EXPECT_EQ(code_of([&] { coordinator.hello(); }), ErrorCode::kUnavailable);
 }
 
 TEST(ClosureService, RefusesABatchWhoseBytesAreNotAsItSays) {

@@ -32,7 +32,11 @@ class UpdateRule {
   // asks before knows that an update that has begun is not stopped half-way for want of it.
   virtual std::size_t room_for(std::size_t gradient_bytes) const = 0;
 
-  virtual double learning_rate() const = 0;  // of the next update
+  // Of the tensors that it keeps or will keep.
+  virtual std::size_t state_bytes() const noexcept = 0;
+
+  virtual double learning_rate() const = 0;        // of the next update
+  virtual bool has_schedule() const noexcept = 0;  // that gives it
   // Throws kInvalidArgument for what is no rate, and when a schedule gives it.
   virtual void set_learning_rate(double rate) = 0;
 

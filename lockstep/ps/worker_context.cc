@@ -10,8 +10,8 @@ namespace lockstep {
 std::shared_ptr<void> WorkerContext::find_resource(std::uint64_t id, std::type_index type) const {
   const auto found = resources_.find(id);
   if (found == resources_.end())
-    throw Error(ErrorCode::kInternal,
-                str("per-worker value ", id, " was not made on ", task_.name, ", but a closure takes it"));
+    throw Error(ErrorCode::kInvalidArgument, str("per-worker value ", id, " was not made on ", task_.name,
+                                                 ", but a closure takes it: is it of another coordinator?"));
   const auto& resource = found->second;
   if (resource.failure)
     throw Error(ErrorCode::kFailedPrecondition,

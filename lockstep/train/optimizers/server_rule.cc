@@ -101,17 +101,19 @@ class ServerRule final : public ps::UpdateRule {
 
   std::size_t room_for(std::size_t gradient_bytes) const override {
     constexpr std::size_t kTemporaries = 8;  // what the largest formula (Ftrl) has at a time, and rows that are gathered
-    return (has_state_ ? 0 : initial_.tensors.size() * parameter_.nbytes()) +
-           (kTemporaries + initial_.tensors.size()) * gradient_bytes;
+    return (has_state_ ? 0 : state_bytes()) + (kTemporaries + initial_.tensors.size()) * gradient_bytes;
   }
+
+  std::size_t state_bytes() const noexcept override { return initial_.tensors.size() * parameter_.nbytes(); }
 
   double learning_rate() const override {
-    return spec_.rules().learning_rate.is_schedule() ? spec_.rules().learning_rate.at(steps_)
-                                                     : optimizer_->param_groups()[0].options().get_lr();
+    return has_schedule() ? spec_.rules().learning_rate.at(steps_) : optimizer_->param_groups()[0].options().get_lr();
   }
 
+  bool has_schedule() const noexcept override { return spec_.rules().learning_rate.is_schedule(); }
+
   void set_learning_rate(double rate) override {
-    if (spec_.rules().learning_rate.is_schedule())
+    if (has_schedule())
       throw Error(ErrorCode::kInvalidArgument,
                   str("a learning rate of ", rate, ": a schedule gives it; make the optimizer with a number to set it"));
     if (!(rate >= 0 && std::isfinite(rate)))
@@ -155,7 +157,7 @@ class ServerRule final : public ps::UpdateRule {
   static void set_rate(torch::optim::Optimizer& optimizer, double rate) { optimizer.param_groups()[0].options().set_lr(rate); }
 
   void begin() {
-    if (spec_.rules().learning_rate.is_schedule()) set_rate(*optimizer_, spec_.rules().learning_rate.at(steps_));
+    if (has_schedule()) set_rate(*optimizer_, spec_.rules().learning_rate.at(steps_));
   }
 
   // Of a weight, after decay.

@@ -1,0 +1,113 @@
+#include "lockstep/ps/calls.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+
+#include "lockstep/base/random.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::ps {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A call and its tries.
+struct Try {
+  Call* call;
+  int tries = 0;
+  std::unique_ptr<CallTarget::Pending> pending = nullptr;
+};
+
+Error named(const Error& error, const Link& link) {
+  const auto text = error.message();
+  return text.find(link.name()) == std::string::npos ? Error(error.code(), str(link.name(), ": ", text)) : error;
+}
+
+// Nobody wakes it.
+void pause(int tries, const Deadline& deadline) {
+  constexpr milliseconds kFirst(5);
+  constexpr milliseconds kLongest(500);
+  std::mutex mu;
+  std::condition_variable never;
+  std::unique_lock lock(mu);
+  const auto length = std::min<std::chrono::nanoseconds>(kFirst * (1 << std::min(tries, 8)), kLongest);
+  never.wait_for(lock, std::min(length, std::max(deadline.remaining(), std::chrono::nanoseconds(0))), [] { return false; });
+}
+
+// Waits for the answer. True: it must be tried again.
+bool must_try_again(Try& one, const Deadline& deadline) {
+  auto& call = *one.call;
+  try {
+    const auto pending = std::move(one.pending);
+    const auto reply = pending->wait();
+    if (call.on_reply != nullptr) call.on_reply(*reply);
+    return false;
+  } catch (const Error& error) {
+    ++one.tries;
+    const bool may_pass = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;
+    if (!may_pass) {
+      call.error = named(error, *call.link);
+      return false;
+    }
+    if (!deadline.has_passed()) return true;
+    call.error = Error(error.code(), str(call.link->name(), ": ", call.method, " has no answer after ", one.tries,
+                                         one.tries == 1 ? " try" : " tries", "; the last: ", error.message()));
+    return false;
+  }
+}
+
+}  // namespace
+
+Link::Link(std::shared_ptr<CallTarget> target) : target_(std::move(target)), client_(unguessable_number()) {}
+
+Link::Ticket::Ticket(Link& link) : link_(&link) {
+  const std::lock_guard lock(link.mu_);
+  sequence_ = ++link.last_;
+  link.unanswered_.insert(sequence_);
+}
+
+Link::Ticket::~Ticket() {
+  if (link_ == nullptr) return;
+  const std::lock_guard lock(link_->mu_);
+  link_->unanswered_.erase(sequence_);
+}
+
+Sender Link::Ticket::sender() const {
+  const std::lock_guard lock(link_->mu_);
+  return {link_->client_, sequence_, *link_->unanswered_.begin()};
+}
+
+void make_calls(std::vector<Call>& calls, const CallOptions& options, const Deadline& deadline) {
+  std::map<Link*, std::deque<Try>> waiting;
+  std::map<Link*, int> busy;
+  std::deque<Try> started;
+  for (auto& call : calls) waiting[call.link].push_back({&call});
+  for (;;) {
+    for (auto& [link, tries] : waiting) {
+      for (; !tries.empty() && busy[link] < options.in_flight; ++busy[link]) {
+        auto one = std::move(tries.front());
+        tries.pop_front();
+        const auto limit = std::clamp(deadline.remaining(), std::chrono::nanoseconds(0), options.one_try);
+        one.pending = link->target().start(one.call->method, one.call->request, Deadline::after(limit));
+        started.push_back(std::move(one));
+      }
+    }
+    if (started.empty()) return;
+    auto one = std::move(started.front());
+    started.pop_front();
+    const bool again = must_try_again(one, deadline);
+    --busy[one.call->link];
+    if (!again) continue;
+    pause(one.tries, deadline);
+    waiting[one.call->link].push_front(std::move(one));
+  }
+}
+
+void throw_if_any_failed(const std::vector<Call>& calls) {
+  for (const auto& call : calls)
+    if (call.error) throw Error(*call.error);
+}
+
+}  // namespace lockstep::ps

@@ -1,0 +1,143 @@
+#include "lockstep/ps/client_table.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::ps {
+
+struct ClientTable::Answer {
+  bool is_done = false;
+  std::string bytes = "";
+  std::optional<Error> error = std::nullopt;
+
+  std::size_t size() const {
+    return sizeof(Answer) + bytes.size() + (error ? std::char_traits<char>::length(error->what()) : 0);
+  }
+  std::string take() const {
+    if (error) throw Error(*error);
+    return bytes;
+  }
+};
+
+struct ClientTable::Client {
+  std::uint64_t answered_below = 0;
+  std::uint64_t last_done = 0;
+  std::map<std::uint64_t, std::shared_ptr<Answer>> answers = {};
+  std::size_t answer_bytes = 0;
+  int busy = 0;  // requests that are being worked on or wait
+  Deadline::Clock::time_point last_seen = {};
+
+  void forget_below(std::uint64_t mark) {
+    answered_below = std::max(answered_below, mark);
+    while (!answers.empty() && answers.begin()->first < answered_below) {
+      if (answers.begin()->second->is_done) answer_bytes -= answers.begin()->second->size();
+      answers.erase(answers.begin());
+    }
+  }
+};
+
+void ClientTable::make_place() {
+  if (clients_.size() < most_clients_) return;
+  auto oldest = clients_.end();
+  for (auto at = clients_.begin(); at != clients_.end(); ++at)
+    if (at->second->busy == 0 && (oldest == clients_.end() || at->second->last_seen < oldest->second->last_seen)) oldest = at;
+  if (oldest == clients_.end())
+    throw Error(ErrorCode::kUnavailable, str("all ", clients_.size(),
+                                             " clients that this server remembers have requests under "
+                                             "way; it takes no more"));
+  clients_.erase(oldest);
+}
+
+std::shared_ptr<ClientTable::Client> ClientTable::client_of(const Sender& sender) {
+  auto found = clients_.find(sender.client);
+  if (found == clients_.end()) {
+    make_place();
+    found = clients_.emplace(sender.client, std::make_shared<Client>()).first;
+  }
+  auto& client = *found->second;
+  client.last_seen = Deadline::Clock::now();
+  client.forget_below(std::min(sender.answered_below, sender.sequence));
+  if (sender.sequence < client.answered_below)
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        str("request ", sender.sequence, " came late: its client has no use for answers below ", client.answered_below));
+  return found->second;
+}
+
+std::string ClientTable::once(const Sender& sender, const std::function<std::string()>& work, const Deadline& deadline) {
+  auto mine = std::make_shared<Answer>();
+  std::unique_lock lock(mu_);
+  const auto client = client_of(sender);
+  for (;;) {
+    const auto found = client->answers.find(sender.sequence);
+    if (found == client->answers.end()) break;
+    const auto first = found->second;
+    ++client->busy;
+    const bool is_done = done_.wait_until(lock, deadline.time(), [&] { return first->is_done; });
+    --client->busy;
+    if (!is_done)
+      throw Error(ErrorCode::kDeadlineExceeded,
+                  str("request ", sender.sequence, " is still being worked on, since it first came"));
+    if (!first->error || !is_retryable(first->error->code())) return first->take();
+    if (sender.sequence < client->answered_below) first->take();
+  }
+  if (client->answers.size() >= kMostAnswers || client->answer_bytes >= kMostAnswerBytes)
+    throw Error(ErrorCode::kInvalidArgument, str("a client has ", client->answers.size(), " requests (", client->answer_bytes,
+                                                 " bytes of answers) that it did not say to have an answer of; at most ",
+                                                 kMostAnswers, " (", kMostAnswerBytes, " bytes) are remembered"));
+  client->answers.emplace(sender.sequence, mine);
+  ++client->busy;
+  lock.unlock();
+  std::string bytes;
+  std::optional<Error> error;
+  try {
+    bytes = work();
+  } catch (const Error& thrown) {
+    error = thrown;
+  } catch (const std::exception& thrown) {
+    error = Error(ErrorCode::kInternal, thrown.what());
+  }
+  lock.lock();
+  mine->bytes = std::move(bytes);
+  mine->error = std::move(error);
+  finish(*client, sender.sequence, mine);
+  lock.unlock();
+  done_.notify_all();
+  return mine->take();
+}
+
+void ClientTable::finish(Client& client, std::uint64_t sequence, std::shared_ptr<Answer> answer) {
+  answer->is_done = true;
+  --client.busy;
+  const auto found = client.answers.find(sequence);  // gone: the client has given it up
+  const bool is_kept = !answer->error || !is_retryable(answer->error->code());
+  if (!answer->error) client.last_done = std::max(client.last_done, sequence);
+  if (found == client.answers.end()) return;
+  if (is_kept) client.answer_bytes += answer->size();
+  else client.answers.erase(found);
+}
+
+bool ClientTable::is_new(const Sender& sender) const {
+  const std::lock_guard lock(mu_);
+  const auto found = clients_.find(sender.client);
+  if (found == clients_.end()) return true;
+  const auto& client = *found->second;
+  return sender.sequence >= client.answered_below && !client.answers.contains(sender.sequence);
+}
+
+ClientState ClientTable::state(std::uint64_t client) const {
+  const std::lock_guard lock(mu_);
+  const auto found = clients_.find(client);
+  if (found == clients_.end()) return {};
+  return {true, found->second->last_done, found->second->answered_below, found->second->answers.size()};
+}
+
+std::size_t ClientTable::size() const {
+  const std::lock_guard lock(mu_);
+  return clients_.size();
+}
+
+}  // namespace lockstep::ps

@@ -1,0 +1,92 @@
+#include "lockstep/ps/cluster_coordinator.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/ps/worker_lane.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kFarewell(3);
+
+std::vector<std::string> names_of(const std::vector<WorkerLink>& workers) {
+  require(!workers.empty(), "a coordinator needs one worker at least");
+  std::vector<std::string> names;
+  for (const auto& worker : workers) names.push_back(worker.name);
+  if (std::set(names.begin(), names.end()).size() < names.size())
+    throw Error(ErrorCode::kInvalidArgument, str("two workers of a coordinator have one name: ", join(", ", names)));
+  return names;
+}
+
+}  // namespace
+
+struct ClusterCoordinator::State {
+  State(const std::vector<WorkerLink>& workers, const CoordinatorOptions& options) : shared(options, names_of(workers)) {
+    ps::FunctionRegistry::global().require_sound();
+    for (const auto& worker : workers)
+      lanes.push_back(std::make_unique<ps::WorkerLane>(worker, static_cast<int>(lanes.size()), shared));
+    watch = start_thread("lockstep:watch", [this](const std::stop_token& stop) { look_after_workers(stop); });
+  }
+
+  void look_after_workers(const std::stop_token& stop) {
+    std::mutex mu;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mu);
+    while (!stop.stop_requested()) {
+      stopped.wait_for(lock, stop,
+                       std::min<std::chrono::nanoseconds>(shared.options.silence_timeout / 4, std::chrono::seconds(1)),
+                       [] { return false; });
+      for (const auto& lane : lanes)
+        if (!stop.stop_requested()) lane->look_after();
+    }
+  }
+
+  // Own synchronisation.
+  ps::LaneShared shared;
+
+  // Const after construction.
+  std::vector<std::unique_ptr<ps::WorkerLane>> lanes;
+
+  std::jthread watch;  // last: joined first
+};
+
+ClusterCoordinator::ClusterCoordinator(std::vector<WorkerLink> workers, const CoordinatorOptions& options)
+    : state_(std::make_unique<State>(workers, options)) {}
+
+ClusterCoordinator::~ClusterCoordinator() {
+  state_->watch.request_stop();
+  for (const auto& lane : state_->lanes) lane->request_stop();
+  state_->shared.queue.stop();
+  const auto deadline = Deadline::after(kFarewell);
+  for (const auto& lane : state_->lanes) lane->finish(deadline);
+}
+
+std::size_t ClusterCoordinator::num_workers() const noexcept { return state_->lanes.size(); }
+
+const std::shared_ptr<ps::ResourceTable>& ClusterCoordinator::resources() const noexcept { return state_->shared.resources; }
+
+void ClusterCoordinator::put(ps::Call call, std::shared_ptr<ps::ResultSlot> slot) {
+  auto& shared = state_->shared;
+  shared.queue.put(std::make_shared<ps::ScheduledClosure>(std::move(call), std::move(slot)),
+                   Deadline::after(shared.options.schedule_timeout));
+}
+
+void ClusterCoordinator::join() { join(Deadline::after(std::chrono::hours(24 * 365))); }
+
+void ClusterCoordinator::join(const Deadline& deadline) try {
+  state_->shared.queue.wait(deadline);
+} catch (const Error& error) {
+  const auto missing = state_->shared.attendance.missing();
+  if (error.code() != ErrorCode::kDeadlineExceeded || !deadline.has_passed() || missing.empty()) throw;
+  throw Error(error.code(), str(error.message(), "; ", missing));
+}
+
+bool ClusterCoordinator::done() { return state_->shared.queue.done(Deadline::after(state_->shared.options.closure_timeout)); }
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/ps/rpc.h"
+#include "lockstep/ps/store_messages.h"
+#include "lockstep/ps/stored_variable.h"
+#include "lockstep/ps/update_rule.h"
+
+namespace lockstep::ps {
+
+struct StoreOptions {
+  RuleFactory rules = nullptr;       // null: variables have no optimizers
+  std::size_t most_bytes = 0;        // of variables, their optimizers' state, and what waits in pieces; 0: what the machine has
+  std::size_t most_clients = 4'096;  // that are remembered: more than a job has processes. See Note [exactly once]
+};
+
+// The variables of one parameter server. What a request asks for is looked at before anything is changed; a request that is
+// refused has changed nothing, and the store goes on: kNotFound for a variable that is not here, kInvalidArgument for values
+// that do not fit it, kOutOfRange for a row that it does not have, kUnavailable ("out of memory") for memory that cannot be
+// had. Thread-safe.
+class VariableStore {
+ public:
+  explicit VariableStore(const StoreOptions& options = {});
+  ~VariableStore();
+  VariableStore(const VariableStore&) = delete;
+  VariableStore& operator=(const VariableStore&) = delete;
+
+  // What an RpcServer serves: see store_messages.h. The store must outlive it.
+  std::map<std::string, Method> methods();
+
+  // By name; null when there is none. In the order of their names.
+  std::shared_ptr<StoredVariable> find(const std::string& name) const;
+  std::vector<std::shared_ptr<StoredVariable>> variables() const;
+
+  StoreStatistics statistics() const;
+  ClientState client_state(std::uint64_t client) const;
+
+  // Of the payload of one reply; who wants more reads in pieces.
+  static constexpr std::size_t kMostReplyBytes = std::size_t{16} << 20;
+  static constexpr std::size_t kMostOperations = 65'536;  // of one request
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::ps

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "lockstep/fwd.h"
+#include "lockstep/ps/memory.h"
+#include "lockstep/ps/message.h"
+#include "lockstep/ps/store_messages.h"
+
+namespace lockstep::ps {
+
+// What clients send in pieces, ahead of the request that needs it. Thread-safe.
+class Uploads {
+ public:
+  explicit Uploads(Memory& memory) : memory_(memory) {}
+
+  // Reads a piece. One that comes again changes nothing. Throws kInvalidArgument for a piece that does not fit, kUnavailable
+  // when there is no memory or the client has too much that waits.
+  void stage(const StageRequest& request, Incoming& payload);
+
+  // The bytes, and the memory they count for. Throws kAborted when they are not all here: they must be sent again.
+  struct Whole {
+    at::Tensor bytes;
+    Memory::Reservation reserved;
+  };
+  Whole take(const Sender& sender, std::uint32_t part, std::size_t bytes);
+
+  std::size_t bytes() const;
+
+  static constexpr std::size_t kMostParts = 1024;                          // of a client
+  static constexpr std::chrono::minutes kKept = std::chrono::minutes(10);  // after its last piece; then it is forgotten
+
+ private:
+  struct Upload;
+  struct Key {
+    std::uint64_t client;
+    std::uint64_t sequence;
+    std::uint32_t part;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  std::shared_ptr<Upload> find_or_make(const StageRequest& request);
+  void forget(const Sender& sender);
+
+  // Own synchronisation.
+  Memory& memory_;
+
+  mutable std::mutex mu_;
+  // Guarded by mu_.
+  std::map<Key, std::shared_ptr<Upload>> uploads_;
+};
+
+}  // namespace lockstep::ps
