@@ -30,6 +30,7 @@ struct RpcChannel::State {
 RpcChannel::RpcChannel(std::string, const Address&, const RpcOptions&) { refuse(); }
 RpcChannel::~RpcChannel() = default;
 const std::string& RpcChannel::name() const noexcept { return state_->name; }
+bool RpcChannel::shares_memory() const { return false; }
 PendingCall RpcChannel::start(const std::string&, const Outgoing&, const Deadline&) { refuse(); }
 void RpcChannel::wait_until_reachable(const Deadline&) { refuse(); }
 

@@ -26,6 +26,9 @@ struct RpcOptions {
   // Of a server: so many requests are worked on at a time. Others wait, up to 4096 of them or `most_bytes` of bytes: beyond
   // that the caller gets kUnavailable, "busy", and may try again later.
   int most_threads = 64;
+  // Of memory that a channel shares with a server on its own machine: large payloads go through it, and are faster. Pages are
+  // taken as they are needed. 0 on one of the two sides: everything goes through the socket.
+  std::size_t shared_bytes = 64 << 20;
 };
 
 // How a method answers: it reads the request, and fills the reply or throws. An Error reaches the caller with its code and
@@ -91,6 +94,8 @@ class RpcChannel {
   RpcChannel& operator=(const RpcChannel&) = delete;
 
   const std::string& name() const noexcept;
+  // Whether large payloads go through memory now. The first calls, and those after a loss, do not.
+  bool shares_memory() const;
 
   // Memory of pieces without an owner must stay until the call has ended.
   PendingCall start(const std::string& method, const Outgoing& request, const Deadline& deadline);

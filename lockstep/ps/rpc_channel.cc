@@ -13,6 +13,7 @@
 #include "lockstep/cluster/rpc.h"
 #include "lockstep/ps/rpc.h"
 #include "lockstep/ps/rpc_buffers.h"
+#include "lockstep/ps/rpc_sharing.h"
 
 namespace lockstep::ps {
 namespace {
@@ -55,7 +56,12 @@ std::shared_ptr<grpc::Channel> open_channel(const Address& address, const RpcOpt
 // What a channel and its calls know.
 struct Link {
   Link(std::string of, const Address& at, const RpcOptions& with)
-      : name(std::move(of)), address(at), options(with), channel(open_channel(at, with)), stub(channel) {}
+      : name(std::move(of)),
+        address(at),
+        options(with),
+        channel(open_channel(at, with)),
+        stub(channel),
+        sharing(channel, stub, with) {}
 
   std::string who() const { return str(name, " at ", address); }
 
@@ -64,6 +70,18 @@ struct Link {
   const RpcOptions options;
   const std::shared_ptr<grpc::Channel> channel;
   grpc::GenericStub stub;
+  Sharing sharing;
+};
+
+// Frees slots that have been read.
+struct ReadSlots {
+  ReadSlots(std::shared_ptr<SharedLane> of, std::vector<std::uint32_t> read) : lane(std::move(of)), slots(std::move(read)) {}
+  ~ReadSlots() { lane->lane().free(slots); }
+  ReadSlots(const ReadSlots&) = delete;
+  ReadSlots& operator=(const ReadSlots&) = delete;
+
+  const std::shared_ptr<SharedLane> lane;
+  const std::vector<std::uint32_t> slots;
 };
 
 }  // namespace
@@ -72,12 +90,12 @@ struct PendingCall::State {
   State(std::shared_ptr<Link> over, std::string of, const Deadline& deadline) : link(std::move(over)), method(std::move(of)) {
     const auto timeout = std::clamp<nanoseconds>(deadline.remaining(), nanoseconds(0), lockstep::internal::kLongestWait);
     lockstep::internal::set_deadline(*context, timeout);
-    context->AddMetadata(kSecretKey, link->options.secret);
-    context->AddMetadata(kBuildKey, link->options.build);
+    introduce(*context, link->options);
   }
 
   // gRPC has the message and calls back, with the state, whatever happens.
   static void start(const std::shared_ptr<State>& state, const std::string& path, const Outgoing& message);
+  static grpc::ByteBuffer to_send(const std::shared_ptr<State>& state, const Outgoing& message);
   // Waits until gRPC has no more of the caller's memory. Bounded by the deadline, and then by kAskAfter + kAnswerWithin.
   void wait_for_end();
   void cancel() {
@@ -94,6 +112,10 @@ struct PendingCall::State {
   const std::string method;
 
   std::atomic<bool> was_cancelled = false;
+
+  // Used only by who starts and who waits.
+  std::shared_ptr<SharedLane> lane;  // null: there was none
+  std::vector<std::uint32_t> slots;  // of the request
 
   // Guarded by context_mu, which is never held together with mu.
   std::mutex context_mu;
@@ -113,17 +135,7 @@ struct PendingCall::State {
 };
 
 void PendingCall::State::start(const std::shared_ptr<State>& state, const std::string& path, const Outgoing& message) {
-  auto pieces = message.payload;
-  // The owner of what has none: it is gone when gRPC has no piece any more.
-  const auto loan = std::shared_ptr<const void>(state.get(), [state](const void*) {
-    const std::lock_guard lock(state->mu);
-    state->is_lending = false;
-    state->changed.notify_all();
-  });
-  state->is_lending = true;
-  for (auto& piece : pieces)
-    if (piece.owner == nullptr) piece.owner = loan;
-  state->request = to_buffer(front_of({}, {}, message.fields), pieces);
+  state->request = to_send(state, message);
   state->link->stub.UnaryCall(state->context.get(), path, grpc::StubOptions(), &state->request, &state->reply,
                               [state](const grpc::Status& status) {
                                 state->request.Clear();
@@ -132,6 +144,32 @@ void PendingCall::State::start(const std::shared_ptr<State>& state, const std::s
                                 state->is_done = true;
                                 state->changed.notify_all();
                               });
+}
+
+grpc::ByteBuffer PendingCall::State::to_send(const std::shared_ptr<State>& state, const Outgoing& message) {
+  Head head;
+  state->lane = state->link->sharing.lane();
+  if (state->lane != nullptr) {
+    auto& lane = state->lane->lane();
+    head.lane = lane.id();
+    const auto bytes = payload_bytes(message);
+    if (const auto slots = lane.put(Lane::Half::kRequests, message.payload, bytes)) {
+      state->slots = *slots;
+      head.shared_bytes = bytes;
+      return to_buffer(front_of(head, *slots, message.fields), {});
+    }
+  }
+  // The owner of what has none: it is gone when gRPC has no piece any more.
+  const auto loan = std::shared_ptr<const void>(state.get(), [state](const void*) {
+    const std::lock_guard lock(state->mu);
+    state->is_lending = false;
+    state->changed.notify_all();
+  });
+  state->is_lending = true;
+  auto pieces = message.payload;
+  for (auto& piece : pieces)
+    if (piece.owner == nullptr) piece.owner = loan;
+  return to_buffer(front_of(head, {}, message.fields), pieces);
 }
 
 void PendingCall::State::wait_for_end() {
@@ -147,11 +185,22 @@ void PendingCall::State::wait_for_end() {
 }
 
 std::unique_ptr<Incoming> PendingCall::State::result() {
-  if (!status.ok()) throw failure();
+  const auto shared = std::exchange(lane, nullptr);
+  if (!status.ok()) {
+    link->sharing.drop(shared);
+    throw failure();
+  }
   auto held = hold(reply);
   auto parts = take_apart(std::move(held.bytes));
+  if (shared != nullptr) shared->lane().free(slots);
   if (const auto error = error_in(parts, link->name)) throw *error;
-  return std::make_unique<Received>(std::move(parts.fields), std::move(parts.payload), std::move(held.hold));
+  if (parts.slots.empty())
+    return std::make_unique<Received>(std::move(parts.fields), std::move(parts.payload), std::move(held.hold));
+  if (shared == nullptr)
+    throw Error(ErrorCode::kInternal, str(link->who(), " has answered through memory that it was not given"));
+  Cursor payload(shared->lane().find(Lane::Half::kReplies, parts.slots, parts.head.shared_bytes));
+  return std::make_unique<Received>(std::move(parts.fields), std::move(payload),
+                                    std::make_shared<const ReadSlots>(shared, std::move(parts.slots)));
 }
 
 // What a method throws comes as a reply: these are gRPC's words, or a server's that does not know us.
@@ -177,6 +226,11 @@ PendingCall::~PendingCall() {
   if (state_ == nullptr || state_->is_taken) return;
   state_->cancel();
   state_->wait_for_end();
+  try {
+    state_->result();  // frees what the reply holds
+  } catch (const Error&) {
+    // Nobody asks.
+  }
 }
 
 PendingCall& PendingCall::operator=(PendingCall&& other) noexcept {
@@ -203,9 +257,11 @@ struct RpcChannel::State {
 RpcChannel::RpcChannel(std::string name, const Address& address, const RpcOptions& options)
     : state_(std::make_unique<State>(State{std::make_shared<Link>(std::move(name), address, options)})) {}
 
-RpcChannel::~RpcChannel() = default;
+RpcChannel::~RpcChannel() { state_->link->sharing.close(); }
 
 const std::string& RpcChannel::name() const noexcept { return state_->link->name; }
+
+bool RpcChannel::shares_memory() const { return state_->link->sharing.is_open(); }
 
 PendingCall RpcChannel::start(const std::string& method, const Outgoing& request, const Deadline& deadline) {
   const auto& link = state_->link;

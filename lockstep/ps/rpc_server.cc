@@ -2,7 +2,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <mutex>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/str.h"
@@ -10,6 +12,7 @@
 #include "lockstep/cluster/secret.h"
 #include "lockstep/ps/rpc.h"
 #include "lockstep/ps/rpc_buffers.h"
+#include "lockstep/ps/rpc_lane.h"
 #include "lockstep/ps/rpc_threads.h"
 
 namespace lockstep::ps {
@@ -48,6 +51,10 @@ Error error_of_handler() {
   }
 }
 
+constexpr std::size_t kMostLanes = 1024;
+
+class Share;
+
 class Service final : public grpc::CallbackGenericService {
  public:
   Service(std::map<std::string, Method> methods, const RpcOptions& options)
@@ -56,10 +63,13 @@ class Service final : public grpc::CallbackGenericService {
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
   // Nobody is served any more, and what runs has ended.
-  void close() {
-    is_ending_ = true;
-    threads_.close();
-  }
+  void close();
+
+  // Lanes of clients, by the calls that keep them (Note [lanes]). Throws for what cannot be shared.
+  void add(Share& call);
+  void open(Share& call, const Offer& offer);
+  void remove(Share& call);
+  std::shared_ptr<Lane> lane(std::uint64_t id) const;  // null: there is none
 
   // Throws kFailedPrecondition for strangers. Nothing of theirs has been read.
   void require_ours(const grpc::CallbackServerContext& context) const;
@@ -78,9 +88,104 @@ class Service final : public grpc::CallbackGenericService {
   const std::map<std::string, Method> methods_;
   const RpcOptions options_;
 
+  const std::string machine_ = machine_key();
+
+  // Own synchronisation.
   std::atomic<bool> is_ending_ = false;
   RpcThreads threads_;
+
+  // Guarded by mu_.
+  mutable std::mutex mu_;
+  std::set<Share*> shares_;
+  std::map<std::uint64_t, std::shared_ptr<Lane>> lanes_;
 };
+
+// A call that keeps a lane. It lasts until the client, or the server, has no use for it.
+class Share final : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Share(Service& service) : service_(service) {
+    service_.add(*this);
+    StartRead(&message_);
+  }
+  void OnReadDone(bool is_ok) override {
+    if (!is_ok || has_answered_) return end();
+    has_answered_ = true;
+    std::string answer;
+    try {
+      service_.open(*this, offer());
+      answer = front_of({}, {}, "");
+    } catch (const Error& error) {
+      answer = front_of(error);
+    }
+    answer_ = to_buffer(answer, {});
+    StartWrite(&answer_);
+    StartRead(&message_);  // until the client has no more to say: it has gone, or has let go of the lane
+  }
+  void OnDone() override {
+    service_.remove(*this);
+    delete this;
+  }
+  void end() {
+    if (!is_ending_.exchange(true)) Finish(grpc::Status::OK);
+  }
+
+  std::uint64_t lane = 0;  // guarded by the service's mu_
+
+ private:
+  Offer offer() const {
+    std::string bytes;
+    for (const auto& piece : hold(message_).bytes) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return from_bytes<Offer>(bytes);
+  }
+
+  Service& service_;
+  std::atomic<bool> is_ending_ = false;
+
+  // Used by one thread at a time.
+  bool has_answered_ = false;
+  grpc::ByteBuffer message_;
+  grpc::ByteBuffer answer_;
+};
+
+void Service::close() {
+  {
+    const std::lock_guard lock(mu_);
+    is_ending_ = true;
+  }
+  threads_.close();
+  const std::lock_guard lock(mu_);
+  for (auto* share : shares_) share->end();
+}
+
+void Service::add(Share& call) {
+  const std::lock_guard lock(mu_);
+  if (is_ending_) throw refusal();
+  shares_.insert(&call);
+}
+
+void Service::open(Share& call, const Offer& offer) {
+  if (options_.shared_bytes == 0) throw Error(ErrorCode::kUnimplemented, "this server shares no memory");
+  if (offer.machine != machine_) throw Error(ErrorCode::kUnavailable, "this is another machine, or another user's process");
+  auto lane = Lane::open(offer);
+  const std::lock_guard lock(mu_);
+  if (lanes_.size() >= kMostLanes) throw Error(ErrorCode::kUnavailable, "this server shares memory with too many others");
+  if (offer.lane == 0 || !lanes_.emplace(offer.lane, std::move(lane)).second)
+    throw Error(ErrorCode::kInvalidArgument, str("a lane cannot have the number ", offer.lane));
+  call.lane = offer.lane;
+}
+
+void Service::remove(Share& call) {
+  const std::lock_guard lock(mu_);
+  shares_.erase(&call);
+  lanes_.erase(call.lane);
+}
+
+std::shared_ptr<Lane> Service::lane(std::uint64_t id) const {
+  if (id == 0) return nullptr;
+  const std::lock_guard lock(mu_);
+  const auto found = lanes_.find(id);
+  return found == lanes_.end() ? nullptr : found->second;
+}
 
 // One call. gRPC has it until OnDone, which comes after the reply and whatever became of the caller.
 class Call final : public grpc::ServerGenericBidiReactor {
@@ -106,14 +211,33 @@ class Call final : public grpc::ServerGenericBidiReactor {
       auto held = hold(message_);
       message_.Clear();
       auto parts = take_apart(std::move(held.bytes));
+      const auto lane = service_.lane(parts.head.lane);
+      if (!parts.slots.empty()) {
+        require_lane(lane, parts);
+        parts.payload = Cursor(lane->find(Lane::Half::kRequests, parts.slots, parts.head.shared_bytes));
+        held.hold = lane;
+      }
       Outgoing reply;
-      {
+      {  // no more of the request is used when the caller gets its answer
         Received request(std::move(parts.fields), std::move(parts.payload), std::move(held.hold));
         method_.handler(request, reply);
       }
-      require_size(reply);
-      return to_buffer(front_of({}, {}, reply.fields), reply.payload);
+      return to_send(reply, lane);
     });
+  }
+  void require_lane(const std::shared_ptr<Lane>& lane, const Parts& parts) const {
+    if (lane == nullptr)
+      throw Error(ErrorCode::kUnavailable,
+                  "the caller has put its bytes into memory that it shared with an earlier server; call again");
+    require_size("request", parts.fields.size() + parts.head.shared_bytes);
+  }
+  grpc::ByteBuffer to_send(const Outgoing& reply, const std::shared_ptr<Lane>& lane) const {
+    const auto bytes = payload_bytes(reply);
+    require_size("reply", reply.fields.size() + bytes);
+    if (lane != nullptr)
+      if (const auto slots = lane->put(Lane::Half::kReplies, reply.payload, bytes))
+        return to_buffer(front_of({.shared_bytes = bytes}, *slots, reply.fields), {});
+    return to_buffer(front_of({}, {}, reply.fields), reply.payload);
   }
   void refuse() {
     answer([&]() -> grpc::ByteBuffer { throw service_.refusal(); });
@@ -128,11 +252,10 @@ class Call final : public grpc::ServerGenericBidiReactor {
     message_.Clear();
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
   }
-  void require_size(const Outgoing& reply) const {
-    const auto bytes = reply.fields.size() + payload_bytes(reply);
+  void require_size(const char* what, std::size_t bytes) const {
     if (bytes > service_.options().most_bytes)
-      throw Error(ErrorCode::kInvalidArgument, str("the reply has ", bytes, " bytes, and a message at most ",
-                                                   service_.options().most_bytes, "; ask for less at a time"));
+      throw Error(ErrorCode::kInvalidArgument, str("the ", what, " has ", bytes, " bytes, and a message at most ",
+                                                   service_.options().most_bytes, "; send less at a time"));
   }
 
   // Const after construction.
@@ -163,6 +286,7 @@ grpc::ServerGenericBidiReactor* Service::CreateReactor(grpc::GenericCallbackServ
   if (!stranger.ok()) return new Answered(stranger);
   if (context->method() == kHello) return new Answered(front_of({}, {}, ""));
   try {
+    if (context->method() == kShare) return new Share(*this);
     return new Call(*this, method(context->method()), *context);
   } catch (const Error& error) {
     return new Answered(front_of(error));

@@ -3,118 +3,22 @@
 #include <atomic>
 #include <cstring>
 #include <future>
-#include <latch>
 #include <new>
-#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <thread>
 
+#include "tests/support/rpc_pair.h"
 #include "tests/support/testing.h"
 
 namespace lockstep::ps {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::code_of;
+using namespace testing;
+using lockstep::testing::code_of;
+using lockstep::testing::ThrowsCode;
 using ::testing::HasSubstr;
-using testing::ThrowsCode;
-
-Deadline soon() { return Deadline::after(20s); }
-
-std::vector<std::byte> bytes_of(std::size_t count, unsigned seed) {
-  std::vector<std::byte> bytes(count);
-  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 131 + i / 251 + seed);
-  return bytes;
-}
-
-std::vector<std::byte> payload_of(Incoming& message) {
-  std::vector<std::byte> bytes(message.left());
-  message.read(bytes);
-  return bytes;
-}
-
-Piece piece_of(std::vector<std::byte> bytes) {
-  const auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  return {*owner, owner};
-}
-
-void echo(Incoming& request, Outgoing& reply) {
-  reply.fields = request.fields();
-  reply.payload.push_back(piece_of(payload_of(request)));
-}
-
-// A server with some methods, which handlers of tests can be added to, and a way to it.
-struct Pair {
-  explicit Pair(std::map<std::string, Method> methods = {}, const RpcOptions& with = {}, const RpcOptions& client = {})
-      : server({"127.0.0.1", 0}, with_echo(std::move(methods)), with), channel("/job:ps/task:0", address(), client) {}
-
-  static std::map<std::string, Method> with_echo(std::map<std::string, Method> methods) {
-    methods["echo"] = {echo};
-    methods["quick"] = {echo, HandlerKind::kQuick};
-    return methods;
-  }
-  Address address() const { return {"127.0.0.1", server.port()}; }
-  std::unique_ptr<Incoming> call(const std::string& method, const Outgoing& request = {}) {
-    return channel.call(method, request, soon());
-  }
-
-  RpcServer server;
-  RpcChannel channel;
-};
-
-// A handler that waits until the test lets it go, and counts how often it was called.
-struct Gate {
-  Method method() {
-    return {[this](Incoming&, Outgoing&) {
-      ++arrived;
-      arrived.notify_all();
-      EXPECT_EQ(opened.wait_for(20s), std::future_status::ready);
-    }};
-  }
-  void wait_for_arrivals(int count) {
-    const auto deadline = soon();
-    while (arrived < count && !deadline.has_passed()) std::this_thread::sleep_for(1ms);
-    ASSERT_GE(arrived, count);
-  }
-
-  std::atomic<int> arrived = 0;
-  std::promise<void> open;
-  std::shared_future<void> opened = open.get_future().share();
-};
-
-TEST(Rpc, BytesOfEverySizeComeBack) {
-  Pair pair;
-  for (const std::size_t size : {0UL, 1UL, 7UL, 2047UL, 2048UL, 65'537UL, 1'000'003UL, (5UL << 20) + 1})
-    for (const std::string method : {"echo", "quick"}) {
-      const auto sent = bytes_of(size, 1);
-      const auto reply = pair.call(method, {.fields = "size " + std::to_string(size), .payload = {{sent}}});
-      EXPECT_EQ(reply->fields(), "size " + std::to_string(size));
-      EXPECT_EQ(reply->left(), size);
-      EXPECT_EQ(payload_of(*reply), sent);
-    }
-}
-
-TEST(Rpc, ManyPiecesAreOnePayloadAndAreReadInAnyCuts) {
-  Pair pair;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<std::byte> expected;
-  for (std::size_t k = 0; k < 300; ++k) {
-    memory.push_back(bytes_of((k * k * 7) % 9001, static_cast<unsigned>(k)));
-    expected.insert(expected.end(), memory.back().begin(), memory.back().end());
-  }
-  Outgoing request{.fields = std::string(100'000, 'f')};
-  for (std::size_t k = 0; k < memory.size(); ++k)
-    request.payload.push_back(k % 2 == 0 ? Piece{memory[k]} : piece_of(memory[k]));
-  const auto reply = pair.call("echo", request);
-  EXPECT_EQ(reply->fields(), request.fields);
-  std::vector<std::byte> got(expected.size());
-  for (std::size_t at = 0, count = 1; at < got.size(); at += count, count = count * 3 + 1) {
-    count = std::min(count, got.size() - at);
-    reply->read(std::span(got).subspan(at, count));
-  }
-  EXPECT_EQ(got, expected);
-}
 
 TEST(Rpc, MoreThanTheMessageHasCannotBeRead) {
   Pair pair;
@@ -208,7 +112,7 @@ TEST(Rpc, WhatIsTooLargeIsRefusedOnBothSides) {
 TEST(Rpc, ACallThatIsNotAnsweredEndsAtItsDeadline) {
   Gate gate;
   Pair pair({{"wait", gate.method()}});
-  const auto seconds = testing::time_of([&] {
+  const auto seconds = lockstep::testing::time_of([&] {
     EXPECT_THAT([&] { pair.channel.call("wait", {}, Deadline::after(100ms)); },
                 ThrowsCode(ErrorCode::kDeadlineExceeded, "/job:ps/task:0", "wait"));
   });
@@ -293,7 +197,7 @@ TEST(Rpc, AServerThatWasStartedAgainIsFound) {
     EXPECT_THAT([&] { channel.call("echo", {.payload = {{sent}}}, soon()); },
                 ThrowsCode(ErrorCode::kUnavailable, "/job:ps/task:1", str(address).c_str()));
     server = std::make_unique<RpcServer>(address, methods);
-    const auto seconds = testing::time_of([&] { channel.wait_until_reachable(soon()); });
+    const auto seconds = lockstep::testing::time_of([&] { channel.wait_until_reachable(soon()); });
     EXPECT_LT(seconds.count(), 5);
   }
   EXPECT_EQ(payload_of(*channel.call("echo", {.payload = {{sent}}}, soon())), sent);
@@ -307,51 +211,6 @@ TEST(Rpc, WhoIsNotThereIsNamedAtTheDeadline) {
   EXPECT_THAT([&] { channel.wait_until_reachable(Deadline::after(300ms)); },
               ThrowsCode(ErrorCode::kDeadlineExceeded, "/job:ps/task:2", str("127.0.0.1:", port).c_str()));
   EXPECT_THAT([&] { channel.call("echo", {}, soon()); }, ThrowsCode(ErrorCode::kUnavailable, "/job:ps/task:2"));
-}
-
-// The memory is written to, and given back, at once after the end: a sanitizer sees who reads it later, and the server must
-// never see what was written.
-TEST(Rpc, MemoryWithoutAnOwnerIsNotTouchedAfterTheEnd) {
-  std::atomic<int> wrong = 0;
-  Pair pair({{"check", {[&](Incoming& request, Outgoing&) {
-                for (const auto byte : payload_of(request))
-                  if (byte != std::byte{1}) ++wrong;
-              }}}});
-  std::mt19937 random(1);
-  for (int round = 0; round < 20; ++round) {
-    std::vector<std::byte> memory(4 << 20, std::byte{1});
-    {
-      auto call = pair.channel.start("check", {.payload = {{memory}}}, soon());
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
-    }
-    std::ranges::fill(memory, std::byte{2});
-  }
-  pair.call("check");
-  EXPECT_EQ(wrong, 0);
-}
-
-TEST(Rpc, ManyThreadsGetTheirOwnBytes) {
-  Pair pair;
-  std::atomic<int> calls = 0;
-  testing::on_threads(8, [&](int k) {
-    std::mt19937 random(static_cast<unsigned>(k));
-    const auto until = Deadline::after(1s);
-    while (!until.has_passed()) {
-      std::vector<std::vector<std::byte>> sent;
-      std::vector<PendingCall> pending;
-      for (int i = 0; i < 3; ++i) {
-        sent.push_back(bytes_of(random() % (random() % 4 == 0 ? 1'500'000 : 3000), random()));
-        pending.push_back(
-            pair.channel.start(i == 0 ? "quick" : "echo", {.fields = std::to_string(k), .payload = {{sent[i]}}}, soon()));
-      }
-      for (int i = 2; i >= 0; --i) {
-        const auto reply = pending[i].wait();
-        if (reply->fields() != std::to_string(k) || payload_of(*reply) != sent[i]) ADD_FAILURE();
-        ++calls;
-      }
-    }
-  });
-  EXPECT_GT(calls, 100);
 }
 
 }  // namespace
