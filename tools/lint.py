@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # A folder may include only folders before it.
 LAYERS = ["base", "device", "cluster", "collective", "replica", "variable", "data", "ps", "strategy", "checkpoint", "observe",
-          "train", "compat"]
+          "train", "serve", "compat"]
 MOST_FILE_LINES = 500
 MOST_HEADER_LINES = 300
 MOST_MEDIAN_LINES = 110

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,8 @@ struct ClosureServiceOptions {
   std::chrono::nanoseconds batch_time = std::chrono::milliseconds(5);
   // How long a batch waits for one that still runs, before it is given back whole.
   std::chrono::nanoseconds patience = std::chrono::seconds(1);
+  // Called on the thread that runs closures, before the first: a strategy's scope is entered. What it gives is kept there.
+  std::function<std::shared_ptr<void>()> enter = nullptr;
 };
 
 // The part of a worker task that runs closures, one at a time and all on one thread of its own (Note [a batch of closures]).

@@ -34,6 +34,16 @@ struct ClusterCoordinator::State {
     watch = start_thread("lockstep:watch", [this](const std::stop_token& stop) { look_after_workers(stop); });
   }
 
+  ~State() {
+    watch.request_stop();
+    for (const auto& lane : lanes) lane->request_stop();
+    shared.queue.stop();
+    const auto deadline = Deadline::after(kFarewell);
+    for (const auto& lane : lanes) lane->finish(deadline);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
   void look_after_workers(const std::stop_token& stop) {
     std::mutex mu;
     std::condition_variable_any stopped;
@@ -57,15 +67,7 @@ struct ClusterCoordinator::State {
 };
 
 ClusterCoordinator::ClusterCoordinator(std::vector<WorkerLink> workers, const CoordinatorOptions& options)
-    : state_(std::make_unique<State>(workers, options)) {}
-
-ClusterCoordinator::~ClusterCoordinator() {
-  state_->watch.request_stop();
-  for (const auto& lane : state_->lanes) lane->request_stop();
-  state_->shared.queue.stop();
-  const auto deadline = Deadline::after(kFarewell);
-  for (const auto& lane : state_->lanes) lane->finish(deadline);
-}
+    : state_(std::make_shared<State>(workers, options)) {}
 
 std::size_t ClusterCoordinator::num_workers() const noexcept { return state_->lanes.size(); }
 

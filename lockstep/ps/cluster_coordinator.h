@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+class ParameterServerStrategy;
+
 // Runs functions on whichever worker is free (ps/remote_function.h says which functions).
 //
 //   auto loss = coordinator.schedule([](data::Iterator& batches, at::Tensor scale) { return train_step(batches, scale); },
@@ -29,16 +31,18 @@ namespace lockstep {
 // PsUnavailable.
 // A function whose per-worker input could not be made fails with kFailedPrecondition that says why.
 //
-// Tensors given as arguments are copied, unless they were moved here. Thread-safe.
+// Tensors given as arguments are copied, unless they were moved here. Thread-safe. A handle: copies name the same coordinator.
+// When the last one goes, and the strategy that has it, what has not run is aborted; what runs is waited for a few seconds, and
+// then left to itself.
 class ClusterCoordinator {
  public:
   // Throws kInvalidArgument without workers, for two of one name, and when two functions were registered under one name. Does
   // not wait for the workers.
   explicit ClusterCoordinator(std::vector<WorkerLink> workers, const CoordinatorOptions& options = {});
-  // What has not run is aborted; what runs is waited for a few seconds, and then left to itself.
-  ~ClusterCoordinator();
-  ClusterCoordinator(const ClusterCoordinator&) = delete;
-  ClusterCoordinator& operator=(const ClusterCoordinator&) = delete;
+  // Of the strategy's workers. A strategy has one: another one made of it is the same, and its options are not looked at.
+  explicit ClusterCoordinator(ParameterServerStrategy& strategy, const CoordinatorOptions& options = {});
+
+  friend bool operator==(const ClusterCoordinator& a, const ClusterCoordinator& b) { return a.state_ == b.state_; }
 
   std::size_t num_workers() const noexcept;
 
@@ -95,7 +99,7 @@ class ClusterCoordinator {
   void put(ps::Call call, std::shared_ptr<ps::ResultSlot> slot);
   const std::shared_ptr<ps::ResourceTable>& resources() const noexcept;
 
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace lockstep

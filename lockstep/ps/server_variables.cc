@@ -147,8 +147,8 @@ const OnServers* on_servers(const Variable& variable) { return dynamic_cast<cons
 
 }  // namespace
 
-ServerVariables::ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner)
-    : client_(std::move(client)), partitioner_(std::move(partitioner)) {}
+ServerVariables::ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner, std::string prefix)
+    : client_(std::move(client)), partitioner_(std::move(partitioner)), prefix_(std::move(prefix)) {}
 
 std::string ServerVariables::unused_name(const std::string& name) {
   const auto count = names_[name]++;
@@ -160,7 +160,7 @@ VariableAddress ServerVariables::create(const RemoteDescription& description, co
   VariableAddress address{description.name, description.sizes, description.dtype, description.is_trainable, {}};
   {
     const std::lock_guard lock(mu_);
-    const auto name = unused_name(description.name);
+    const auto name = unused_name(prefix_ + description.name);
     const bool has_rows = !description.sizes.empty();
     const auto split =
         shards == 1 ? RowSplit({has_rows ? description.sizes[0] : 1}) : RowSplit::div(description.sizes[0], shards);

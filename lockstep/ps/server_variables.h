@@ -41,7 +41,8 @@ struct VariableAddress {
 // The variables of a job on its parameter servers. Each new one, or each of its parts, goes to the next server. Thread-safe.
 class ServerVariables : public VariableHost, public std::enable_shared_from_this<ServerVariables> {
  public:
-  explicit ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner = nullptr);
+  // `prefix`: of the names of those that are made here.
+  explicit ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner = nullptr, std::string prefix = "");
 
   std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                          const Variable* beside) override;
@@ -73,6 +74,7 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   // Const after construction.
   const std::shared_ptr<ParameterClient> client_;
   const Partitioner partitioner_;
+  const std::string prefix_;
   std::weak_ptr<ReplicaSet> replicas_;
 
   // Guarded by mu_.

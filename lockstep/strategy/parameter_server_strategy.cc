@@ -76,6 +76,16 @@ ParameterServerStrategy::ParameterServerStrategy(Start start)
 
 ParameterServerStrategy::~ParameterServerStrategy() = default;
 
+ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, const CoordinatorOptions& options) {
+  const std::lock_guard lock(strategy.mu_);
+  if (!strategy.coordinator_) {
+    std::vector<WorkerLink> workers;
+    for (const auto& channel : strategy.connections()->workers) workers.push_back({channel->name(), channel});
+    strategy.coordinator_.emplace(std::move(workers), options);
+  }
+  state_ = strategy.coordinator_->state_;
+}
+
 const ClusterResolver* ParameterServerStrategy::cluster_resolver() const { return resolver_.get(); }
 
 namespace runner {

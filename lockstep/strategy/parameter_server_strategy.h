@@ -2,11 +2,14 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/coordination.h"
+#include "lockstep/ps/cluster_coordinator.h"
 #include "lockstep/ps/partitioner.h"
 #include "lockstep/strategy/strategy.h"
 
@@ -55,6 +58,8 @@ class ParameterServerStrategy : public Strategy {
   const std::shared_ptr<ps::ServerVariables>& variables() const noexcept { return variables_; }
 
  private:
+  friend class ClusterCoordinator;
+
   struct Start;
   explicit ParameterServerStrategy(Start start);
 
@@ -62,6 +67,10 @@ class ParameterServerStrategy : public Strategy {
   std::shared_ptr<const ClusterResolver> resolver_;
   std::shared_ptr<ps::Connections> connections_;
   std::shared_ptr<ps::ServerVariables> variables_;
+
+  // Guarded by mu_.
+  std::mutex mu_;
+  std::optional<ClusterCoordinator> coordinator_;  // once it was asked for
 };
 
 namespace runner {

@@ -1,0 +1,159 @@
+#include "lockstep/serve/server.h"
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/cluster/resolve.h"
+#include "lockstep/cluster/roles.h"
+#include "lockstep/ps/closure_service.h"
+#include "lockstep/ps/connections.h"
+#include "lockstep/ps/fields.h"
+#include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/store.h"
+#include "lockstep/strategy/strategy.h"
+#include "lockstep/strategy/strategy_devices.h"
+#include "lockstep/train/optimizers/server_rule.h"
+
+namespace lockstep {
+namespace {
+
+// A worker's own devices; its variables are on the parameter servers.
+class WorkerStrategy : public Strategy {
+ public:
+  WorkerStrategy(const std::vector<std::string>& devices, const std::shared_ptr<ps::ServerVariables>& variables,
+                 std::string prefix)
+      : Strategy(prepare_devices(resolve_devices("Server", devices, 1), FreedMemory::kKeep, devices.size()),
+                 {.variable_host = variables}, default_cross_device_ops()),
+        prefix_(std::move(prefix)) {
+    variables->set_replicas(replicas().shared_from_this());
+  }
+  std::string name() const override { return "ParameterServerStrategy"; }
+  std::string task_prefix() const override { return prefix_; }
+
+ private:
+  const std::string prefix_;
+};
+
+bool is_server(const ClusterResolver* resolver) {
+  if (resolver == nullptr) return false;
+  const auto spec = resolver->cluster_spec();
+  const auto type = resolver->task_type();
+  return task_count(spec, "ps") > 0 && (type == "ps" || type == "worker");
+}
+
+// Which task this is. Throws kInvalidArgument unless it serves.
+Task task_of(const ClusterResolver* resolver) {
+  if (!is_server(resolver))
+    throw Error(ErrorCode::kInvalidArgument, str("Server: this process is ",
+                                                 resolver == nullptr ? "in no cluster"
+                                                                     : str("task '", resolver->task_type().value_or("none"),
+                                                                           "' of ", resolver->cluster_spec()),
+                                                 "; ps and worker tasks of a cluster with parameter servers serve"));
+  validate_cluster_spec(resolver->cluster_spec(), resolver->task_type(), resolver->task_id());
+  return {*resolver->task_type(), resolver->task_id().value_or(0)};
+}
+
+std::vector<std::string> devices_here() {
+  const auto gpus = list_logical_devices("GPU");
+  return gpus.empty() ? std::vector<std::string>{"CPU:0"} : gpus;
+}
+
+}  // namespace
+
+// Members are destroyed from the last one up: the server first, then what its methods use.
+struct Server::State {
+  State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options);
+
+  void serve_variables(const ServerOptions& options);
+  void serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc);
+
+  // Const after construction.
+  const std::string name;
+  std::map<std::string, ps::Method> methods;
+  std::unique_ptr<ps::VariableStore> store;      // of a parameter server
+  std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
+  std::shared_ptr<ps::ServerVariables> variables;
+  std::unique_ptr<WorkerStrategy> strategy;
+  std::unique_ptr<ps::ClosureService> closures;
+  std::unique_ptr<ps::RpcServer> rpc_server;
+
+  // Guarded by mu.
+  std::mutex mu;
+  std::condition_variable changed;
+  bool is_stopped = false;
+};
+
+Server::State::State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options)
+    : name(ps::task_name(task)) {
+  const auto spec = resolver.cluster_spec();
+  const auto rpc = ps::rpc_options(options.secret, options.tls);
+  if (task.type == "ps") serve_variables(options);
+  else serve_closures(spec, task, rpc);
+  const ps::TaskFacts facts{name, getpid(),
+                            task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size())};
+  methods[ps::TaskFacts::kMethod] = {[facts](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(facts); },
+                                     ps::HandlerKind::kQuick};
+  const auto address = Address::parse(spec.task_address(task.type, task.index), name);
+  rpc_server = std::make_unique<ps::RpcServer>(address, methods, rpc);
+  log_info(str("Server: ", name, " serves at ", address));
+}
+
+void Server::State::serve_variables(const ServerOptions& options) {
+  store = std::make_unique<ps::VariableStore>(ps::StoreOptions{.rules = make_server_rule, .most_bytes = options.most_bytes});
+  methods = store->methods();
+}
+
+void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc) {
+  connections = std::make_unique<ps::Connections>(spec, /*is_coordinator=*/false, rpc, ps::ClientOptions{});
+  variables = std::make_shared<ps::ServerVariables>(connections->client, nullptr, str("worker_", task.index, "/"));
+  const auto devices = devices_here();
+  strategy = std::make_unique<WorkerStrategy>(devices, variables, str("/job:worker/replica:0/task:", task.index));
+  const WorkerTask worker{static_cast<int>(task.index), static_cast<int>(spec.num_tasks("worker")), name,
+                          static_cast<int>(devices.size())};
+  closures =
+      std::make_unique<ps::ClosureService>(worker, ps::ClosureServiceOptions{.enter = [this] {
+                                             return std::static_pointer_cast<void>(std::make_shared<Scope>(strategy->scope()));
+                                           }});
+  closures->attach(variables);
+  methods = closures->methods();
+}
+
+Server::Server(std::shared_ptr<const ClusterResolver> cluster_resolver, const ServerOptions& options) {
+  const auto resolver = cluster_resolver != nullptr ? std::move(cluster_resolver) : resolve_cluster();
+  const auto task = task_of(resolver.get());
+  state_ = std::make_unique<State>(*resolver, task, options);
+}
+
+Server::~Server() {
+  stop();
+  if (state_->closures != nullptr) state_->closures->stop();
+}
+
+const std::string& Server::name() const noexcept { return state_->name; }
+
+void Server::join() {
+  std::unique_lock lock(state_->mu);
+  state_->changed.wait(lock, [this] { return state_->is_stopped; });  // a server waits for whatever comes
+}
+
+void Server::stop() noexcept {
+  const std::lock_guard lock(state_->mu);
+  state_->is_stopped = true;
+  state_->changed.notify_all();
+}
+
+bool run_role_if_server(const ServerOptions& options) {
+  auto resolver = resolve_cluster();
+  if (!is_server(resolver.get())) return false;
+  Server server(std::move(resolver), options);
+  server.join();
+  return true;
+}
+
+}  // namespace lockstep
