@@ -19,7 +19,7 @@ class ParameterServerStrategy;
 //   auto loss = coordinator.schedule([](data::Iterator& batches, at::Tensor scale) { return train_step(batches, scale); },
 //                                    iterator, scale);
 //   coordinator.join();
-//   std::cout << loss.get();
+//   report(loss.get());
 //
 // A function runs once at least: when its worker is lost it is run again elsewhere, from its beginning. The others go on
 // meanwhile; when no worker is there everything waits. A worker that is back is used again; its per-worker values are made
