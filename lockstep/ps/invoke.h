@@ -71,6 +71,7 @@ class Argument {
     const auto kind = decoder.get<ArgumentKind>();
     if (kind == ArgumentKind::kPerWorker) {
       object_ = decoder.worker().resource<T>(decoder.get<std::uint64_t>());
+      if constexpr (requires { object_->begin_closure(); }) object_->begin_closure();
     } else if constexpr (kTakesValue) {
       value_.emplace(decoder.get<T>());
     } else {

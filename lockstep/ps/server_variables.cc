@@ -145,6 +145,13 @@ class OnServers : public RemoteVariable {
 
 const OnServers* on_servers(const Variable& variable) { return dynamic_cast<const OnServers*>(variable.remote()); }
 
+const OnServers& require_on_servers(const Variable& variable) {
+  if (const auto* const remote = on_servers(variable)) return *remote;
+  throw Error(ErrorCode::kInvalidArgument, str("variable '", variable.name(),
+                                               "' does not live on a parameter server; make it in the scope() of a "
+                                               "ParameterServerStrategy"));
+}
+
 }  // namespace
 
 ServerVariables::ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner, std::string prefix)
@@ -204,27 +211,38 @@ const VariableAddress* address_of(const Variable& variable) {
   return remote == nullptr ? nullptr : &remote->address();
 }
 
-void ServerVariables::push(const std::vector<std::pair<Variable, at::Tensor>>& gradients) {
+void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
   Updates all;
-  for (const auto& [variable, gradient] : gradients) {
-    const auto* const remote = on_servers(variable);
-    if (remote == nullptr)
-      throw Error(ErrorCode::kInvalidArgument,
-                  str("a gradient was pushed to variable '", variable.name(), "', which does not live on a parameter server"));
-    auto mine = gradient.is_sparse()
-                    ? remote->row_updates(Operation::Kind::kGradientRows, {gradient._values(), gradient._indices()[0]})
-                    : remote->updates(Operation::Kind::kGradient, gradient.to(at::kCPU, variable.scalar_type()).contiguous());
+  const auto add = [&](Updates mine) {
     all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
+  };
+  for (const auto& [variable, gradient] : gradients) {
+    const auto& remote = require_on_servers(variable);
+    if (gradient.is_sparse())
+      add(remote.row_updates(Operation::Kind::kGradientRows, {gradient._values(), gradient._indices()[0]}));
+    else add(remote.updates(Operation::Kind::kGradient, gradient.to(at::kCPU, variable.scalar_type()).contiguous()));
   }
+  for (const auto& [variable, value] : values)
+    add(require_on_servers(variable).updates(Operation::Kind::kAssign,
+                                             value.to(at::kCPU, variable.scalar_type()).contiguous()));
   if (!all.empty()) client_->update(all);
 }
 
-void ServerVariables::pull(const std::vector<std::pair<Variable, at::Tensor>>& values) const {
+void ServerVariables::set_learning_rate(const std::vector<Variable>& variables, double rate) {
+  Updates all;
+  for (const auto& variable : variables)
+    for (const auto& part : require_on_servers(variable).address().parts) {
+      ParameterClient::Update update{part.server, part.name, Operation::Kind::kSetLearningRate};
+      update.number = rate;
+      all.push_back(std::move(update));
+    }
+  if (!all.empty()) client_->update(all);
+}
+
+void ServerVariables::pull(const Tensors& values) const {
   std::vector<ParameterClient::Read> all;
   for (const auto& [variable, into] : values) {
-    const auto* const remote = on_servers(variable);
-    require(remote != nullptr, "pull: a variable does not live on a parameter server");
-    auto mine = remote->readings(into);
+    auto mine = require_on_servers(variable).readings(into);
     all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
   }
   if (!all.empty()) client_->read(all);

@@ -57,10 +57,13 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   // A handle of a variable that is there, for these replicas.
   Variable find(const VariableAddress& address, std::shared_ptr<ReplicaSet> replicas);
 
-  // All in one request to each server: gradients, dense or sparse, that the variables' optimizers use there; and values, into
-  // contiguous tensors of their shapes.
-  void push(const std::vector<std::pair<Variable, at::Tensor>>& gradients);
-  void pull(const std::vector<std::pair<Variable, at::Tensor>>& values) const;
+  using Tensors = std::vector<std::pair<Variable, at::Tensor>>;
+  // All in one request to each server: gradients, dense or sparse, that the variables' optimizers use there, and values that
+  // replace theirs.
+  void push(const Tensors& gradients, const Tensors& values = {});
+  // Into contiguous tensors of the variables' shapes, on the CPU.
+  void pull(const Tensors& values) const;
+  void set_learning_rate(const std::vector<Variable>& variables, double rate);
 
   ParameterClient& client() const noexcept { return *client_; }
 

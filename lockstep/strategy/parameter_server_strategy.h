@@ -20,6 +20,9 @@ class ServerVariables;
 struct Connections;
 }  // namespace ps
 
+template <typename M>
+class HostedModel;
+
 struct ParameterServerOptions {
   // How long the coordinator waits for all servers at the start.
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
@@ -52,6 +55,11 @@ class ParameterServerStrategy : public Strategy {
 
   std::string name() const override { return "ParameterServerStrategy"; }
   const ClusterResolver* cluster_resolver() const override;
+
+  // A module M(args...) whose parameters live on the servers; every worker has a copy that is filled from there. Arguments are
+  // sent: numbers, strings, tensors and structures of them. See train/hosted.h, which must be included.
+  template <typename M, typename... Args>
+  HostedModel<M> hosted(const Args&... args);
 
   // For ClusterCoordinator and hosted models.
   const std::shared_ptr<ps::Connections>& connections() const noexcept { return connections_; }

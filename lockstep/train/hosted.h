@@ -1,0 +1,231 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "lockstep/ps/cluster_coordinator.h"
+#include "lockstep/ps/server_variables.h"
+#include "lockstep/strategy/parameter_server_strategy.h"
+#include "lockstep/train/hosted_embedding.h"
+#include "lockstep/train/optimizers/optimizer_spec.h"
+
+// Modules whose parameters live on parameter servers.
+//
+//   auto model = strategy.hosted<Net>(784, 10);               // on the coordinator
+//   model.set_optimizer(ls::SGD(0.1));                        // on the servers
+//   coordinator.schedule([](ls::Hosted<Net>& net, torch::Tensor x, torch::Tensor y) {
+//     auto loss = torch::nll_loss(net->forward(x), y);        // the first use gets the servers' values
+//     loss.backward();
+//     net.push();                                             // the servers' optimizers use the gradients
+//     return loss;
+//   }, model, x, y);
+
+namespace lockstep {
+
+namespace internal {
+
+// A module's parameters, buffers and hosted embeddings, and where they are. In one process; used by one thread at a time.
+class HostedParts {
+ public:
+  struct Addresses {
+    std::vector<ps::VariableAddress> parameters;
+    std::vector<ps::VariableAddress> buffers;
+    std::vector<ps::VariableAddress> embeddings;
+    template <typename Fields>
+    void list(Fields& fields) {
+      fields(parameters, buffers, embeddings);
+    }
+  };
+
+  // Makes the module's variables on the servers, each parameter with this optimizer ("": none). Those that are there already,
+  // of a coordinator before this one, stay as they are.
+  static Addresses create(const torch::nn::Module& module, ps::ServerVariables& servers, const std::string& rule);
+
+  // Throws kInvalidArgument for addresses of another module.
+  HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<ps::ServerVariables> servers,
+              const Addresses& addresses);
+
+  void pull();
+  void push();
+  void assign(const torch::nn::Module& values);
+  void set_learning_rate(double rate);
+
+ private:
+  using Tensors = std::vector<std::pair<Variable, at::Tensor>>;
+
+  // Const after construction.
+  const std::shared_ptr<torch::nn::Module> module_;
+  const std::shared_ptr<ps::ServerVariables> servers_;
+  Tensors parameters_;
+  Tensors buffers_;
+  std::vector<std::shared_ptr<HostedEmbeddingImpl>> embeddings_;
+};
+
+}  // namespace internal
+
+// A worker's copy of a hosted module, as closures take it: `Hosted<Net>&`.
+template <typename M>
+class Hosted {
+ public:
+  Hosted(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers,
+         const internal::HostedParts::Addresses& addresses)
+      : module_(module), parts_(module, std::move(servers), addresses) {}
+
+  // The module; its first use in a closure gets the servers' values. Hosted embeddings get their rows when they are used.
+  M* operator->() {
+    if (!std::exchange(is_pulled_, true)) parts_.pull();
+    return module_.get();
+  }
+  M& operator*() { return *operator->(); }
+
+  // Parameters and buffers as they are on the servers now.
+  void pull() {
+    parts_.pull();
+    is_pulled_ = true;
+  }
+  // Sends the gradients, which the servers' optimizers use, and drops them here; and buffers, as they are here.
+  void push() {
+    parts_.push();
+    is_pulled_ = false;
+  }
+
+  // A closure is about to use it.
+  void begin_closure() noexcept { is_pulled_ = false; }
+
+ private:
+  // Const after construction.
+  const std::shared_ptr<M> module_;
+
+  // Used only on the thread that runs closures.
+  internal::HostedParts parts_;
+  bool is_pulled_ = false;
+};
+
+// A hosted module as the coordinator has it: given to schedule() it becomes the worker's Hosted<M>. A handle.
+template <typename M>
+class HostedModel {
+ public:
+  using value_type = Hosted<M>;
+  // How it is made on every worker, once the servers have its variables.
+  using Make = std::function<PerWorkerValues<Hosted<M>>(const internal::HostedParts::Addresses&)>;
+
+  HostedModel(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers, Make make)
+      : state_(std::make_shared<State>()) {
+    state_->module = std::move(module);
+    state_->servers = std::move(servers);
+    state_->make = std::move(make);
+  }
+
+  // What the servers do with gradients. Before the model is used; kFailedPrecondition afterwards.
+  HostedModel& set_optimizer(const OptimizerSpec& optimizer) {
+    const std::lock_guard lock(state_->mu);
+    if (state_->copies)
+      throw Error(ErrorCode::kFailedPrecondition, "set_optimizer: the hosted model is in use; set it before its first closure");
+    state_->rule = optimizer.to_text();
+    return *this;
+  }
+  void set_learning_rate(double rate) { parts().set_learning_rate(rate); }
+
+  // The coordinator's own copy, with the servers' values as they are now: to evaluate, to save.
+  std::shared_ptr<M> module() {
+    parts().pull();
+    return state_->module;
+  }
+  // The servers get these values, of the coordinator's copy: after weights were loaded into it.
+  void assign(const M& module) { parts().assign(module); }
+
+  const std::shared_ptr<const ps::ResourceRecord>& record() const {
+    const std::lock_guard lock(state_->mu);
+    return state_->made().record();
+  }
+
+ private:
+  struct State {
+    // With mu held.
+    const PerWorkerValues<Hosted<M>>& made() {
+      if (!copies) {
+        const auto addresses = internal::HostedParts::create(*module, *servers, rule);
+        parts.emplace(module, servers, addresses);
+        copies = make(addresses);
+      }
+      return *copies;
+    }
+
+    // Const after construction.
+    std::shared_ptr<M> module;
+    std::shared_ptr<ps::ServerVariables> servers;
+    Make make;
+
+    // Guarded by mu.
+    std::mutex mu;
+    std::string rule;
+    std::optional<internal::HostedParts> parts;
+    std::optional<PerWorkerValues<Hosted<M>>> copies;
+  };
+
+  internal::HostedParts& parts() {
+    const std::lock_guard lock(state_->mu);
+    state_->made();
+    return *state_->parts;
+  }
+
+  std::shared_ptr<State> state_;
+};
+
+namespace ps {
+
+template <typename M>
+struct IsPerWorker<HostedModel<M>> : std::true_type {};
+
+template <typename M>
+struct ValueCodec<HostedModel<M>> {
+  static void encode(const HostedModel<M>& model, Encoder& encoder) {
+    encoder.put(model.record()->id);
+    encoder.keep(model.record());
+  }
+};
+
+template <>
+struct ValueCodec<internal::HostedParts::Addresses> {
+  static void encode(const internal::HostedParts::Addresses& addresses, Encoder& encoder) { encoder.put(to_bytes(addresses)); }
+  static internal::HostedParts::Addresses decode(Decoder& decoder) {
+    return from_bytes<internal::HostedParts::Addresses>(decoder.get<std::string>());
+  }
+};
+
+}  // namespace ps
+
+template <typename M, typename... Args>
+HostedModel<M> ParameterServerStrategy::hosted(const Args&... args) {
+  const auto make = [](const Args&... given) {
+    const internal::HostingScope hosting;
+    return std::make_shared<M>(given...);
+  };
+  ClusterCoordinator coordinator(*this);
+  return HostedModel<M>(
+      make(args...), variables(),
+      [coordinator, kept = std::tuple<Args...>(args...)](const internal::HostedParts::Addresses& addresses) mutable {
+        return std::apply(
+            [&](const Args&... given) {
+              return coordinator.create_per_worker_resource(
+                  [](WorkerContext& worker, const internal::HostedParts::Addresses& where, const Args&... own) {
+                    const internal::HostingScope hosting;
+                    auto module = std::make_shared<M>(own...);
+                    return std::make_shared<Hosted<M>>(std::move(module), worker.find<ps::ServerVariables>(), where);
+                  },
+                  addresses, given...);
+            },
+            kept);
+      });
+}
+
+}  // namespace lockstep

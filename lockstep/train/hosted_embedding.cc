@@ -1,0 +1,52 @@
+#include "lockstep/train/hosted_embedding.h"
+
+#include <torch/torch.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+thread_local int t_hosting = 0;
+
+}  // namespace
+
+internal::HostingScope::HostingScope() { ++t_hosting; }
+internal::HostingScope::~HostingScope() { --t_hosting; }
+
+HostedEmbeddingImpl::HostedEmbeddingImpl(const HostedEmbeddingOptions& options) : options_(options), is_hosted_(t_hosting > 0) {
+  if (options.rows < 1 || options.columns < 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("HostedEmbedding: ", options.rows, " rows and ", options.columns, " columns; both must be at least 1"));
+  if (!is_hosted_)
+    weight_ = register_parameter("weight", torch::randn({options.rows, options.columns}) * options.standard_deviation);
+}
+
+at::Tensor HostedEmbeddingImpl::forward(const at::Tensor& ids) {
+  if (!is_hosted_) return torch::embedding(weight_, ids, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, /*sparse=*/true);
+  if (!table_)
+    throw Error(ErrorCode::kFailedPrecondition,
+                "HostedEmbedding: this copy of a hosted module is bound to no servers; use it in a closure, as Hosted<Net>&");
+  const auto [unique, places, counts] = torch::_unique2(ids.to(torch::kCPU, torch::kLong).reshape({-1}), true, true);
+  Used used{unique, table_->rows(unique).to(ids.device())};
+  if (torch::GradMode::is_enabled() && is_training()) used.rows.requires_grad_();
+  // Sparse: what comes back is each use by itself, in order, as of a table in one process.
+  const auto result = torch::embedding(used.rows, places.reshape(ids.sizes()).to(ids.device()), -1, false, true);
+  if (used.rows.requires_grad()) used_.push_back(std::move(used));
+  return result;
+}
+
+std::vector<std::pair<Variable, at::Tensor>> HostedEmbeddingImpl::take_gradients() {
+  std::vector<std::pair<Variable, at::Tensor>> gradients;
+  for (const auto& [ids, rows] : std::exchange(used_, {})) {
+    const auto& gradient = rows.grad();
+    if (!gradient.defined()) continue;
+    const auto by_row = ids.index_select(0, gradient._indices()[0].cpu());
+    gradients.emplace_back(*table_, torch::_sparse_coo_tensor_unsafe(by_row.unsqueeze(0), gradient._values().cpu(),
+                                                                     {options_.rows, options_.columns}));
+  }
+  return gradients;
+}
+
+}  // namespace lockstep
