@@ -30,18 +30,18 @@ TEST(Rpc, MoreThanTheMessageHasCannotBeRead) {
 }
 
 TEST(Rpc, ErrorsKeepCodeAndText) {
-  std::string text;
-  auto code = ErrorCode::kNotFound;
-  Pair pair({{"fail", {[&](Incoming&, Outgoing&) { throw Error(code, text); }}}});
-  for (code = ErrorCode::kInvalidArgument; code <= ErrorCode::kInternal;
-       code = static_cast<ErrorCode>(static_cast<int>(code) + 1)) {
-    text = str("row 7 of \"w\"\n\t\xC3\xA4 ", std::string(20'000, 'x'), "end");
-    EXPECT_THAT([&] { pair.call("fail"); }, ThrowsCode(code, "/job:ps/task:0", text.c_str()));
-  }
-  code = ErrorCode::kNotFound;
-  text = "begins" + std::string(1'000'000, 'x') + "ends";
+  Pair pair({{"fail", {[](Incoming& request, Outgoing&) {
+                throw Error(static_cast<ErrorCode>(request.fields()[0]), request.fields().substr(1));
+              }}}});
+  const auto fail = [&](ErrorCode code, const std::string& text) {
+    pair.call("fail", {.fields = static_cast<char>(code) + text});
+  };
+  const auto text = str("row 7 of \"w\"\n\t\xC3\xA4 ", std::string(20'000, 'x'), "end");
+  for (auto code = ErrorCode::kInvalidArgument; code <= ErrorCode::kInternal;
+       code = static_cast<ErrorCode>(static_cast<int>(code) + 1))
+    EXPECT_THAT([&] { fail(code, text); }, ThrowsCode(code, "/job:ps/task:0", text.c_str()));
   try {
-    pair.call("fail");
+    fail(ErrorCode::kNotFound, "begins" + std::string(1'000'000, 'x') + "ends");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);
@@ -150,20 +150,25 @@ TEST(Rpc, HandlersRunAtTheSameTimeUpToTheLimitAndOthersWaitTheirTurn) {
 
 TEST(Rpc, AServerWithTooMuchToDoSaysSo) {
   Gate gate;
-  Pair pair({{"wait", gate.method()}}, {.most_bytes = 1 << 20, .most_threads = 1});
-  const auto sent = bytes_of(600'000, 0);
+  Pair pair({{"wait", gate.method()}}, {.most_bytes = 1'000'000, .most_threads = 1});
   auto running = pair.channel.start("wait", {}, soon());
   gate.wait_for_arrivals(1);
-  std::vector<PendingCall> calls;
-  for (int k = 0; k < 4; ++k)
-    calls.push_back(pair.channel.start("wait", {.payload = {{std::span(sent).first(60'000)}}}, soon()));
-  std::vector<PendingCall> large;
-  for (int k = 0; k < 20; ++k)
-    large.push_back(pair.channel.start("wait", {.payload = {{std::span(sent).first(60'000)}}}, soon()));
-  EXPECT_THAT([&] { large.back().wait(); }, ThrowsCode(ErrorCode::kUnavailable, "/job:ps/task:0", "busy"));
-  gate.open.set_value();
+  const auto sent = bytes_of(60'000, 0);  // sixteen of them may wait
+  std::atomic<int> refused = 0;
+  std::atomic<int> answered = 0;
+  lockstep::testing::on_threads(24, [&](int) {
+    try {
+      pair.call("wait", {.payload = {{sent}}});
+      ++answered;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+      EXPECT_THAT(error.message(), ::testing::AllOf(HasSubstr("/job:ps/task:0"), HasSubstr("busy")));
+      if (++refused == 8) gate.open.set_value();
+    }
+  });
+  EXPECT_EQ(answered, 16);
+  EXPECT_EQ(refused, 8);
   running.wait();
-  for (auto& call : calls) call.wait();
 }
 
 TEST(Rpc, AServerThatEndsAnswersWhatWaitsAndWaitsForWhatRuns) {
