@@ -22,6 +22,7 @@ sources=(lockstep/base/{environment,error,forks,log,trace}.cc
          lockstep/data/io/{jpeg,mapped_file,npy,npz,pixels,png,whole_file}.cc
          lockstep/observe/{event_reader,trace_file}.cc
          lockstep/device/no_devices.cc
+         lockstep/collective/shared_block.cc lockstep/ps/rpc_{bytes,lane}.cc
          tools/lockstep/{arguments,hosts,messages,plan,run_options}.cc
          "$folder/generated/$proto".pb.cc "$folder/generated/$proto".grpc.pb.cc)
 flags=(-std=c++20 -O1 -g -I. -isystem "$folder/generated" -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)

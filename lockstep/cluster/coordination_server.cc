@@ -5,26 +5,8 @@
 #include "lockstep/cluster/coordination_service.h"
 #include "lockstep/cluster/lifeline.h"
 #include "lockstep/cluster/rpc.h"
-#include "lockstep/cluster/socket.h"
 
 namespace lockstep {
-
-namespace {
-
-// gRPC does not say why it does not listen.
-Error cannot_serve(const Address& listen_on, const TlsFiles& tls) {
-  try {
-    internal::Socket::listen(listen_on);
-  } catch (const Error& error) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 str("the coordinator cannot listen on ", listen_on, ": ", error.message(), " Is this its host?"));
-  }
-  return Error(ErrorCode::kFailedPrecondition,
-               str("the coordinator cannot serve on ", listen_on, ", which is free: ",
-                   tls.is_given() ? internal::unusable(tls) : str("gRPC refuses; LOCKSTEP_LOG=info says more")));
-}
-
-}  // namespace
 
 struct CoordinationServer::State {
   State(const Address& listen_on, const ClusterSpec& spec, std::vector<Task> expected, const CoordinationOptions& options)
@@ -39,7 +21,7 @@ struct CoordinationServer::State {
     builder.AddListeningPort(str(listen_on), internal::server_credentials(options.tls), &port);
     builder.RegisterService(&service);
     server = builder.BuildAndStart();
-    if (server == nullptr || port == 0) throw cannot_serve(listen_on, options.tls);
+    if (server == nullptr || port == 0) throw internal::cannot_serve("the coordinator", listen_on, options.tls);
   }
 
   const std::chrono::nanoseconds farewell;

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/secret.h"
 
 namespace lockstep {
 namespace {
@@ -18,14 +19,6 @@ std::string shortened(double seconds) { return str(static_cast<std::int64_t>(sec
 
 constexpr std::chrono::seconds kGoodbyeOnTheWay(2);
 
-// Takes as long for a wrong secret as for a right one.
-bool is_same_secret(const std::string& a, const std::string& b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? '\0' : b[i % b.size()]));
-  return difference == 0;
-}
-
 }  // namespace
 
 Members::Members(std::vector<Task> expected, std::string secret, std::string spec, std::string build)
@@ -37,7 +30,7 @@ std::uint64_t Members::join(const Introduction& introduction) {
                  str("the cluster does not admit ", introduction.task, " on host '", introduction.host, "': ", why));
   };
   std::unique_lock lock(mu_);
-  if (!is_same_secret(introduction.secret, secret_))
+  if (!internal::is_same_secret(introduction.secret, secret_))
     throw refuse("its job secret is another one; start all tasks with the same LOCKSTEP_JOB_SECRET");
   if (introduction.build != build_)
     throw refuse(str("it runs Lockstep '", introduction.build, "' and the coordinator '", build_, "'; use one build"));

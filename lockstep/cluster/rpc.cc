@@ -11,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/cluster/coordination.grpc.pb.h"
+#include "lockstep/cluster/socket.h"
 
 namespace lockstep::internal {
 namespace {
@@ -79,6 +80,18 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& tls)
 std::string unusable(const TlsFiles& tls) {
   return str("the certificate '", tls.certificate, "', the key '", tls.key, "' and the authority '", tls.certificate_authority,
              "' do not fit together, or are no PEM files");
+}
+
+Error cannot_serve(const std::string& who, const Address& listen_on, const TlsFiles& tls) {
+  try {
+    Socket::listen(listen_on);
+  } catch (const Error& error) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 str(who, " cannot listen on ", listen_on, ": ", error.message(), " Is this its host?"));
+  }
+  return Error(ErrorCode::kFailedPrecondition,
+               str(who, " cannot serve on ", listen_on,
+                   ", which is free: ", tls.is_given() ? unusable(tls) : str("gRPC refuses; LOCKSTEP_LOG=info says more")));
 }
 
 void require_usable(const TlsFiles& tls) {

@@ -40,6 +40,9 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const TlsFiles& tl
 // Which files they are, and that gRPC does not take them.
 std::string unusable(const TlsFiles& tls);
 
+// Why a server did not start: gRPC does not say it. kFailedPrecondition; `who` begins the text.
+Error cannot_serve(const std::string& who, const Address& listen_on, const TlsFiles& tls);
+
 // Throws kInvalidArgument for files that are no PEM, or do not fit together. A client's gRPC finds out only when it connects,
 // and then tries again and again; a server's, which is what this asks, at once.
 void require_usable(const TlsFiles& tls);
