@@ -25,6 +25,21 @@ Error named(const Error& error, const Link& link) {
   return text.find(link.name()) == std::string::npos ? Error(error.code(), str(link.name(), ": ", text)) : error;
 }
 
+// A call that could not even be started.
+struct NotStarted final : CallTarget::Pending {
+  explicit NotStarted(Error why) : error(std::move(why)) {}
+  std::unique_ptr<Incoming> wait() override { throw Error(error); }
+  const Error error;
+};
+
+std::unique_ptr<CallTarget::Pending> start(const Call& call, const Deadline& deadline) {
+  try {
+    return call.link->target().start(call.method, call.request, deadline);
+  } catch (const Error& error) {
+    return std::make_unique<NotStarted>(error);
+  }
+}
+
 // Nobody wakes it.
 void pause(int tries, const Deadline& deadline) {
   constexpr milliseconds kFirst(5);
@@ -62,16 +77,23 @@ bool must_try_again(Try& one, const Deadline& deadline) {
 
 Link::Link(std::shared_ptr<CallTarget> target) : target_(std::move(target)), client_(unguessable_number()) {}
 
-Link::Ticket::Ticket(Link& link) : link_(&link) {
-  const std::lock_guard lock(link.mu_);
-  sequence_ = ++link.last_;
-  link.unanswered_.insert(sequence_);
+std::vector<Link::Ticket> Link::take(std::size_t count, const Deadline& deadline) {
+  std::vector<Ticket> tickets;
+  tickets.reserve(count);
+  std::unique_lock lock(mu_);
+  const auto has_room = [&] { return unanswered_.empty() || last_ + count - *unanswered_.begin() < kMostUnanswered; };
+  if (!answered_.wait_until(lock, deadline.time(), has_room))
+    throw Error(ErrorCode::kDeadlineExceeded, str(name(), ": request ", *unanswered_.begin(), " has no answer, and ", last_,
+                                                  " were sent; no more until it has"));
+  for (; tickets.size() < count; unanswered_.insert(last_)) tickets.emplace_back(*this, ++last_);
+  return tickets;
 }
 
 Link::Ticket::~Ticket() {
   if (link_ == nullptr) return;
   const std::lock_guard lock(link_->mu_);
   link_->unanswered_.erase(sequence_);
+  link_->answered_.notify_all();
 }
 
 Sender Link::Ticket::sender() const {
@@ -90,7 +112,7 @@ void make_calls(std::vector<Call>& calls, const CallOptions& options, const Dead
         auto one = std::move(tries.front());
         tries.pop_front();
         const auto limit = std::clamp(deadline.remaining(), std::chrono::nanoseconds(0), options.one_try);
-        one.pending = link->target().start(one.call->method, one.call->request, Deadline::after(limit));
+        one.pending = start(*one.call, Deadline::after(limit));
         started.push_back(std::move(one));
       }
     }

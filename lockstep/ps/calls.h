@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,7 +33,7 @@ class Link {
   // The number of a request, which has no answer yet while it lives.
   class Ticket {
    public:
-    explicit Ticket(Link& link);
+    Ticket(Link& link, std::uint64_t sequence) : link_(&link), sequence_(sequence) {}
     ~Ticket();
     Ticket(Ticket&& other) noexcept : link_(std::exchange(other.link_, nullptr)), sequence_(other.sequence_) {}
     Ticket& operator=(Ticket&&) = delete;
@@ -43,6 +44,10 @@ class Link {
     Link* link_;
     std::uint64_t sequence_;
   };
+  // So many, at most kMostTaken. Waits while too many are unanswered; throws kDeadlineExceeded naming the server. Who takes of
+  // several servers does it in their order.
+  std::vector<Ticket> take(std::size_t count, const Deadline& deadline);
+  static constexpr std::size_t kMostTaken = 256;
 
  private:
   // Const after construction.
@@ -50,6 +55,7 @@ class Link {
   const std::uint64_t client_;
 
   std::mutex mu_;
+  std::condition_variable answered_;
   // Guarded by mu_.
   std::uint64_t last_ = 0;
   std::set<std::uint64_t> unanswered_;

@@ -132,8 +132,9 @@ struct ParameterClient::State {
   };
   // Does them all; again those whose parts were lost on their server. Throws the first error.
   void carry_out(const std::vector<Change>& changes, const Deadline& deadline) const;
-  Change change_of(std::size_t server, const std::vector<std::size_t>& indices, const std::vector<Update>& updates,
-                   std::vector<std::uint64_t>& versions, std::vector<Read>& reads) const;
+  Change change_of(const New& variable, Link::Ticket ticket, CreateReply& answer) const;
+  Change change_of(std::size_t server, Link::Ticket ticket, const std::vector<std::size_t>& indices,
+                   const std::vector<Update>& updates, std::vector<std::uint64_t>& versions, std::vector<Read>& reads) const;
 
   // Const after construction.
   const ClientOptions options;
@@ -145,12 +146,23 @@ void ParameterClient::State::carry_out(const std::vector<Change>& changes, const
   std::vector<const Change*> left;
   for (const auto& change : changes) left.push_back(&change);
   std::optional<Error> first_error;
+  const auto note = [&](const Error& error) {
+    if (!first_error) first_error = error;
+  };
   while (!left.empty()) {
     std::vector<Call> stages;
-    for (const auto* change : left)
-      for (const auto& [part, pieces] : change->staged) stage(*change->link, change->ticket, part, pieces, stages);
+    std::vector<std::size_t> owners;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      for (const auto& [part, pieces] : left[i]->staged) stage(*left[i]->link, left[i]->ticket, part, pieces, stages);
+      owners.resize(stages.size(), i);
+    }
     make(stages, deadline);
-    throw_if_any_failed(stages);
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      if (!stages[i].error) continue;
+      note(*stages[i].error);
+      left[owners[i]] = nullptr;
+    }
+    std::erase(left, nullptr);
     std::vector<Call> calls;
     for (const auto* change : left)
       calls.push_back(
@@ -160,7 +172,7 @@ void ParameterClient::State::carry_out(const std::vector<Change>& changes, const
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (!calls[i].error) continue;
       if (calls[i].error->code() == ErrorCode::kAborted && !deadline.has_passed()) again.push_back(left[i]);
-      else if (!first_error) first_error = calls[i].error;
+      else note(*calls[i].error);
     }
     left = std::move(again);
   }
@@ -187,38 +199,51 @@ ParameterClient::~ParameterClient() = default;
 std::size_t ParameterClient::size() const noexcept { return state_->links.size(); }
 std::uint64_t ParameterClient::id_at(std::size_t server) const { return state_->at(server).client(); }
 
-std::vector<CreateReply> ParameterClient::create(const std::vector<New>& variables, const MaybeDeadline& deadline) {
-  std::vector<CreateReply> replies(variables.size());
-  std::vector<State::Change> changes;
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    const auto& variable = variables[i];
-    auto& link = state_->at(variable.server);
-    State::Change change{&link, Link::Ticket(link), methods::kCreate};
-    if (variable.description.initial.kind == Initial::Kind::kGiven) {
-      if (!variable.value.defined() || dtype_of(variable.value) != variable.description.dtype ||
-          variable.value.sizes() != at::IntArrayRef(variable.description.shape))
-        throw Error(ErrorCode::kInvalidArgument,
-                    str("variable '", variable.description.name, "' needs a value of the shape and dtype that it is to have"));
-      change.payload = {piece_of(dense(variable.value))};
-    }
-    const bool is_large = bytes_of(change.payload) > state_->options.piece_bytes;
-    if (is_large) change.staged.emplace_back(0, std::exchange(change.payload, {}));
-    change.fields = [&variable, is_large](const Sender& sender) {
-      return to_bytes(CreateRequest{sender, variable.description, is_large});
-    };
-    change.on_reply = [&replies, i](Incoming& reply) { replies[i] = from_bytes<CreateReply>(reply.fields()); };
-    changes.push_back(std::move(change));
+ParameterClient::State::Change ParameterClient::State::change_of(const New& variable, Link::Ticket ticket,
+                                                                 CreateReply& answer) const {
+  const auto& description = variable.description;
+  Change change{&at(variable.server), std::move(ticket), methods::kCreate};
+  if (description.initial.kind == Initial::Kind::kGiven) {
+    if (!variable.value.defined() || dtype_of(variable.value) != description.dtype ||
+        variable.value.sizes() != at::IntArrayRef(description.shape))
+      throw Error(ErrorCode::kInvalidArgument,
+                  str("variable '", description.name, "' needs a value of the shape and dtype that it is to have"));
+    change.payload = {piece_of(dense(variable.value))};
   }
-  state_->carry_out(changes, state_->until(deadline));
+  const bool is_large = bytes_of(change.payload) > options.piece_bytes;
+  if (is_large) change.staged.emplace_back(0, std::exchange(change.payload, {}));
+  change.fields = [&description, is_large](const Sender& sender) {
+    return to_bytes(CreateRequest{sender, description, is_large});
+  };
+  change.on_reply = [&answer](Incoming& reply) { answer = from_bytes<CreateReply>(reply.fields()); };
+  return change;
+}
+
+std::vector<CreateReply> ParameterClient::create(const std::vector<New>& variables, const MaybeDeadline& deadline) {
+  const auto until = state_->until(deadline);
+  std::vector<CreateReply> replies(variables.size());
+  for (std::size_t begin = 0; begin < variables.size(); begin += Link::kMostTaken) {
+    std::map<std::size_t, std::vector<std::size_t>> by_server;
+    for (std::size_t i = begin; i < std::min(variables.size(), begin + Link::kMostTaken); ++i)
+      by_server[variables[i].server].push_back(i);
+    std::vector<State::Change> changes;
+    for (const auto& [server, indices] : by_server) {
+      auto tickets = state_->at(server).take(indices.size(), until);
+      for (std::size_t k = 0; k < indices.size(); ++k)
+        changes.push_back(state_->change_of(variables[indices[k]], std::move(tickets[k]), replies[indices[k]]));
+    }
+    state_->carry_out(changes, until);
+  }
   return replies;
 }
 
 void ParameterClient::remove(std::size_t server, const std::vector<std::string>& names, const MaybeDeadline& deadline) {
   auto& link = state_->at(server);
   std::vector<State::Change> changes;
-  changes.push_back({&link, Link::Ticket(link), methods::kRemove});
+  const auto until = state_->until(deadline);
+  changes.push_back({&link, std::move(link.take(1, until)[0]), methods::kRemove});
   changes[0].fields = [&](const Sender& sender) { return to_bytes(RemoveRequest{sender, names}); };
-  state_->carry_out(changes, state_->until(deadline));
+  state_->carry_out(changes, until);
 }
 
 std::vector<ParameterClient::ReadResult> ParameterClient::read(const std::vector<Read>& variables,
@@ -322,11 +347,12 @@ void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const Maybe
   for (const auto& target : targets) target.finish();
 }
 
-ParameterClient::State::Change ParameterClient::State::change_of(std::size_t server, const std::vector<std::size_t>& indices,
+ParameterClient::State::Change ParameterClient::State::change_of(std::size_t server, Link::Ticket ticket,
+                                                                 const std::vector<std::size_t>& indices,
                                                                  const std::vector<Update>& updates,
                                                                  std::vector<std::uint64_t>& versions,
                                                                  std::vector<Read>& reads) const {
-  Change change{&at(server), Link::Ticket(at(server))};
+  Change change{&at(server), std::move(ticket)};
   std::vector<Operation> operations;
   auto targets = std::make_shared<std::vector<Target>>();
   std::size_t inline_bytes = 0;
@@ -387,7 +413,8 @@ std::vector<std::uint64_t> ParameterClient::update(const std::vector<Update>& up
   std::vector<Read> reads;
   std::vector<State::Change> changes;
   for (const auto& [server, indices] : by_server)
-    changes.push_back(state_->change_of(server, indices, updates, versions, reads));
+    changes.push_back(
+        state_->change_of(server, std::move(state_->at(server).take(1, until)[0]), indices, updates, versions, reads));
   state_->carry_out(changes, until);
   if (!reads.empty()) read(reads, until);
   return versions;

@@ -84,10 +84,10 @@ std::string ClientTable::once(const Sender& sender, const std::function<std::str
     if (!first->error || !is_retryable(first->error->code())) return first->take();
     if (sender.sequence < client->answered_below) first->take();
   }
-  if (client->answers.size() >= kMostAnswers || client->answer_bytes >= kMostAnswerBytes)
+  if (client->answers.size() >= kMostUnanswered || client->answer_bytes >= kMostAnswerBytes)
     throw Error(ErrorCode::kInvalidArgument, str("a client has ", client->answers.size(), " requests (", client->answer_bytes,
                                                  " bytes of answers) that it did not say to have an answer of; at most ",
-                                                 kMostAnswers, " (", kMostAnswerBytes, " bytes) are remembered"));
+                                                 kMostUnanswered, " (", kMostAnswerBytes, " bytes) are remembered"));
   client->answers.emplace(sender.sequence, mine);
   ++client->busy;
   lock.unlock();

@@ -30,8 +30,7 @@ class ClientTable {
   ClientState state(std::uint64_t client) const;
   std::size_t size() const;
 
-  static constexpr std::size_t kMostAnswers = 1024;                      // of a client
-  static constexpr std::size_t kMostAnswerBytes = std::size_t{8} << 20;  // of a client
+  static constexpr std::size_t kMostAnswerBytes = std::size_t{32} << 20;  // of a client
 
  private:
   struct Answer;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +12,8 @@
 //
 // Note [exactly once]
 // 1. A client has a random number, and numbers its requests that change something: 1, 2, 3, ... With each it says below which
-//    number it needs no answer any more: it has them, or has given up.
+//    number it needs no answer any more: it has them, or has given up. From there to its last number are at most
+//    kMostUnanswered.
 // 2. The store remembers, by client, the answers from that mark on. A request that comes again gets the first answer, and
 //    changes nothing; while the first is still worked on, it waits for it.
 // 3. A request below the mark is late, and refused. What was refused for a reason that may pass (kUnavailable, kAborted)
@@ -33,6 +35,8 @@ inline constexpr const char* kDescribe = "store.describe";
 inline constexpr const char* kStatistics = "store.statistics";
 inline constexpr const char* kClientState = "store.client_state";
 }  // namespace methods
+
+inline constexpr std::size_t kMostUnanswered = 1'024;
 
 // See Note [exactly once].
 struct Sender {

@@ -517,10 +517,10 @@ TEST(ClientTable, IsBounded) {
   EXPECT_EQ(table.size(), 3U);
   EXPECT_FALSE(table.state(1).is_known);
   EXPECT_TRUE(table.state(5).is_known);
-  for (std::uint64_t i = 2; i <= ClientTable::kMostAnswers; ++i) ask(5, i, 1);
+  for (std::uint64_t i = 2; i <= kMostUnanswered; ++i) ask(5, i, 1);
   EXPECT_THAT([&] { ask(5, 5'000, 1); }, ThrowsCode(ErrorCode::kInvalidArgument, "1024"));
   ask(5, 5'001, 1'000);
-  EXPECT_EQ(table.state(5).answers, ClientTable::kMostAnswers - 999 + 1);
+  EXPECT_EQ(table.state(5).answers, kMostUnanswered - 999 + 1);
   EXPECT_THAT([&] { ask(5, 999, 999); }, ThrowsCode(ErrorCode::kFailedPrecondition, "late"));
   table.once(
       {6, 1, 1},
