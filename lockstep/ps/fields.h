@@ -34,6 +34,8 @@ concept ListsFields = requires(T& value, Fields& fields) {
 
 class FieldWriter {
  public:
+  FieldWriter() { bytes_.reserve(256); }
+
   template <typename... T>
   void operator()(const T&... values) {
     (put(values), ...);
