@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 // A call and its tries.
 struct Try {
-  Call* call;
+  ServerCall* call;
   int tries = 0;
   std::unique_ptr<CallTarget::Pending> pending = nullptr;
 };
@@ -32,7 +32,7 @@ struct NotStarted final : CallTarget::Pending {
   const Error error;
 };
 
-std::unique_ptr<CallTarget::Pending> start(const Call& call, const Deadline& deadline) {
+std::unique_ptr<CallTarget::Pending> start(const ServerCall& call, const Deadline& deadline) {
   try {
     return call.link->target().start(call.method, call.request, deadline);
   } catch (const Error& error) {
@@ -101,7 +101,7 @@ Sender Link::Ticket::sender() const {
   return {link_->client_, sequence_, *link_->unanswered_.begin()};
 }
 
-void make_calls(std::vector<Call>& calls, const CallOptions& options, const Deadline& deadline) {
+void make_calls(std::vector<ServerCall>& calls, const CallOptions& options, const Deadline& deadline) {
   std::map<Link*, std::deque<Try>> waiting;
   std::map<Link*, int> busy;
   std::deque<Try> started;
@@ -127,7 +127,7 @@ void make_calls(std::vector<Call>& calls, const CallOptions& options, const Dead
   }
 }
 
-void throw_if_any_failed(const std::vector<Call>& calls) {
+void throw_if_any_failed(const std::vector<ServerCall>& calls) {
   for (const auto& call : calls)
     if (call.error) throw Error(*call.error);
 }

@@ -61,7 +61,7 @@ class Link {
   std::set<std::uint64_t> unanswered_;
 };
 
-struct Call {
+struct ServerCall {
   Link* link;
   const char* method;
   Outgoing request;
@@ -76,9 +76,9 @@ struct CallOptions {
 
 // Makes all of them, in their order and some at a time for each server. One that ends with kUnavailable, or has no answer after
 // `one_try`, is made again, until the deadline. Returns when all have ended, with or without an error.
-void make_calls(std::vector<Call>& calls, const CallOptions& options, const Deadline& deadline);
+void make_calls(std::vector<ServerCall>& calls, const CallOptions& options, const Deadline& deadline);
 
 // Throws the first of their errors.
-void throw_if_any_failed(const std::vector<Call>& calls);
+void throw_if_any_failed(const std::vector<ServerCall>& calls);
 
 }  // namespace lockstep::ps

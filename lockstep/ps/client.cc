@@ -96,13 +96,13 @@ struct ParameterClient::State {
     throw Error(ErrorCode::kInvalidArgument, str("server ", server, " of ", links.size()));
   }
   Deadline until(const MaybeDeadline& deadline) const { return deadline ? *deadline : Deadline::after(options.timeout); }
-  void make(std::vector<Call>& calls, const Deadline& deadline) const { make_calls(calls, call_options, deadline); }
+  void make(std::vector<ServerCall>& calls, const Deadline& deadline) const { make_calls(calls, call_options, deadline); }
 
   // The reply to one small request.
   template <typename Reply, typename Request>
   Reply ask(std::size_t server, const char* method, const Request& request, const MaybeDeadline& deadline) const {
     Reply answer;
-    std::vector<Call> calls;
+    std::vector<ServerCall> calls;
     calls.push_back(
         {&at(server), method, {to_bytes(request)}, [&](Incoming& reply) { answer = from_bytes<Reply>(reply.fields()); }});
     make(calls, until(deadline));
@@ -112,7 +112,7 @@ struct ParameterClient::State {
 
   // Calls that send `all`, a part of a request, before it.
   void stage(Link& link, const Link::Ticket& ticket, std::size_t part, const std::vector<Piece>& all,
-             std::vector<Call>& calls) const {
+             std::vector<ServerCall>& calls) const {
     const auto total = bytes_of(all);
     for (std::size_t first = 0; first < total; first += options.piece_bytes) {
       const StageRequest request{ticket.sender(), static_cast<std::uint32_t>(part), total, first};
@@ -150,7 +150,7 @@ void ParameterClient::State::carry_out(const std::vector<Change>& changes, const
     if (!first_error) first_error = error;
   };
   while (!left.empty()) {
-    std::vector<Call> stages;
+    std::vector<ServerCall> stages;
     std::vector<std::size_t> owners;
     for (std::size_t i = 0; i < left.size(); ++i) {
       for (const auto& [part, pieces] : left[i]->staged) stage(*left[i]->link, left[i]->ticket, part, pieces, stages);
@@ -163,7 +163,7 @@ void ParameterClient::State::carry_out(const std::vector<Change>& changes, const
       left[owners[i]] = nullptr;
     }
     std::erase(left, nullptr);
-    std::vector<Call> calls;
+    std::vector<ServerCall> calls;
     for (const auto* change : left)
       calls.push_back(
           {change->link, change->method, {change->fields(change->ticket.sender()), change->payload}, change->on_reply});
@@ -261,7 +261,7 @@ std::vector<ParameterClient::ReadResult> ParameterClient::read(const std::vector
   std::vector<ReadResult> results(variables.size(), {~0ULL, false});
   std::vector<Target> targets;
   for (const auto& variable : variables) targets.emplace_back(variable.into);
-  std::vector<Call> calls;
+  std::vector<ServerCall> calls;
   std::map<std::size_t, Batch> open;
   const auto close = [&](std::size_t server, Batch& batch) {
     const auto store = [&, parts = batch.parts](Incoming& reply) {
@@ -310,7 +310,7 @@ void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const Maybe
     std::size_t bytes = 0;
   };
   std::vector<Target> targets;
-  std::vector<Call> calls;
+  std::vector<ServerCall> calls;
   std::map<std::size_t, Batch> open;
   const auto close = [&](std::size_t server, Batch& batch) {
     const auto store = [name = batch.request.tables[0].first, into = batch.into, bytes = batch.bytes](Incoming& reply) {
