@@ -36,7 +36,7 @@ bool is_of_memory(const std::exception& error) {
 }
 
 // What is being caught, as the caller gets it.
-Error error_of_handler() {
+Error error_for_caller() {
   const Error no_memory(ErrorCode::kUnavailable, "out of memory; the server goes on, and may have some later");
   try {
     throw;
@@ -87,7 +87,6 @@ class Service final : public grpc::CallbackGenericService {
   // Const after construction.
   const std::map<std::string, Method> methods_;
   const RpcOptions options_;
-
   const std::string machine_ = machine_key();
 
   // Own synchronisation.
@@ -114,8 +113,8 @@ class Share final : public grpc::ServerGenericBidiReactor {
     try {
       service_.open(*this, offer());
       answer = front_of({}, {}, "");
-    } catch (const Error& error) {
-      answer = front_of(error);
+    } catch (...) {
+      answer = front_of(error_for_caller());
     }
     answer_ = to_buffer(answer, {});
     StartWrite(&answer_);
@@ -247,7 +246,7 @@ class Call final : public grpc::ServerGenericBidiReactor {
     try {
       reply_ = make();
     } catch (...) {
-      reply_ = to_buffer(front_of(error_of_handler()), {});
+      reply_ = to_buffer(front_of(error_for_caller()), {});
     }
     message_.Clear();
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
