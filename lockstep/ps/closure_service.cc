@@ -284,7 +284,7 @@ Outcome ClosureService::State::call(const Work& work, Job& job) {
 ClosureService::ClosureService(WorkerTask task, const ClosureServiceOptions& options)
     : state_(std::make_unique<State>(std::move(task), options)) {
   FunctionRegistry::global().require_sound();
-  state_->thread = start_thread("lockstep:closur", [state = state_.get()](const std::stop_token& stop) {
+  state_->thread = start_thread("lockstep:work", [state = state_.get()](const std::stop_token& stop) {
     const auto entered = state->options.enter ? state->options.enter() : nullptr;
     state->work(stop);
   });

@@ -31,7 +31,7 @@ struct ClusterCoordinator::State {
     ps::FunctionRegistry::global().require_sound();
     for (const auto& worker : workers)
       lanes.push_back(std::make_unique<ps::WorkerLane>(worker, static_cast<int>(lanes.size()), shared));
-    watch = start_thread("lockstep:watch", [this](const std::stop_token& stop) { look_after_workers(stop); });
+    watch = start_thread("lockstep:signs", [this](const std::stop_token& stop) { look_after_workers(stop); });
   }
 
   ~State() {
@@ -52,8 +52,8 @@ struct ClusterCoordinator::State {
       stopped.wait_for(lock, stop,
                        std::min<std::chrono::nanoseconds>(shared.options.silence_timeout / 4, std::chrono::seconds(1)),
                        [] { return false; });
-      for (const auto& lane : lanes)
-        if (!stop.stop_requested()) lane->look_after();
+      for (const auto& lane : lanes) lane->ask_for_sign();
+      for (const auto& lane : lanes) lane->hear_sign();
     }
   }
 

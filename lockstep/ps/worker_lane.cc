@@ -97,25 +97,28 @@ void WorkerLane::give_up() noexcept {
   if (question_) question_->cancel();
 }
 
-void WorkerLane::look_after() {
+void WorkerLane::ask_for_sign() {
   const auto patience = shared_.options.silence_timeout / 2;
-  PendingCall* question = nullptr;
-  Clock::time_point since;
+  const std::lock_guard lock(mu_);
+  if (is_over_ || !in_call_ || Clock::now() - *in_call_ < patience) return;
+  asked_in_ = *in_call_;
+  question_.emplace(worker_.channel->start(closures::kStatus, {}, Deadline::after(patience)));
+}
+
+void WorkerLane::hear_sign() {
   {
     const std::lock_guard lock(mu_);
-    if (is_over_ || !in_call_ || Clock::now() - *in_call_ < patience) return;
-    since = *in_call_;
-    question = &question_.emplace(worker_.channel->start(closures::kStatus, {}, Deadline::after(patience)));
+    if (!question_) return;
   }
   bool is_alive = true;
   try {
-    question->wait();
+    question_->wait();  // only this thread makes and ends it; others may cancel it
   } catch (const Error& error) {
     is_alive = error.code() == ErrorCode::kCancelled;
   }
   const std::lock_guard lock(mu_);
   question_.reset();
-  if (!is_alive && in_call_ == since) call_.cancel();
+  if (!is_alive && in_call_ == asked_in_) call_.cancel();
 }
 
 void WorkerLane::work(const std::stop_token& stop) {
@@ -195,12 +198,13 @@ std::unique_ptr<Incoming> WorkerLane::call(const char* method, const Outgoing& r
     in_call_ = Clock::now();
   }
   const OnExit at_the_end([&] {
+    std::vector<PendingCall> ended;  // not under the lock: it may take a while when the worker has vanished
     const std::lock_guard lock(mu_);
-    cancellations_.clear();
+    ended.swap(cancellations_);
     in_call_.reset();
     changed_.notify_all();
   });
-  const std::stop_callback on_cancel(cancelled, [&] { cancel_on_worker(batch_); });
+  const std::stop_callback on_cancel(cancelled, [this, batch = batch_] { cancel_on_worker(batch); });
   return call_.wait();
 }
 

@@ -68,8 +68,10 @@ class WorkerLane {
 
   const std::string& name() const noexcept { return worker_.name; }
 
-  // Asks the worker for a sign of life when it has had closures for a while; one that does not answer is given up. Waits.
-  void look_after();
+  // Asks the worker for a sign of life when it has had closures for a while, and waits for it; one that does not answer is
+  // given up. Both on one thread.
+  void ask_for_sign();
+  void hear_sign();
   // Takes no further closures. Those in flight may end until the deadline, and are given up then.
   void request_stop() noexcept { thread_.request_stop(); }
   void finish(const Deadline& deadline);
@@ -102,7 +104,8 @@ class WorkerLane {
   std::condition_variable changed_;
   PendingCall call_;                                              // of the batch
   std::optional<std::chrono::steady_clock::time_point> in_call_;  // since when there is one
-  std::optional<PendingCall> question_;                           // of look_after()
+  std::optional<PendingCall> question_;                           // for a sign of life
+  std::chrono::steady_clock::time_point asked_in_;                // which call
   std::vector<PendingCall> cancellations_;
   bool is_over_ = false;  // no further calls
 

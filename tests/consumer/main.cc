@@ -1,7 +1,7 @@
 // A program outside the repository's build: uses the installed headers and library only.
-#include <lockstep/strategy/mirrored_strategy.h>
+#include <torch/torch.h>
 
-#include <ATen/ATen.h>
+#include <lockstep/lockstep.h>
 
 #include <iostream>
 
