@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <chrono>
 #include <compare>
 #include <cstdint>
@@ -7,7 +9,6 @@
 #include <memory>
 #include <mutex>
 
-#include "lockstep/fwd.h"
 #include "lockstep/ps/memory.h"
 #include "lockstep/ps/message.h"
 #include "lockstep/ps/store_messages.h"

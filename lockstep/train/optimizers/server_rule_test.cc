@@ -110,6 +110,21 @@ TEST(ServerRule, UsesRowsAsLibTorchUsesASparseGradient) {
   }
 }
 
+// The same by LibTorch's own operations: each time a row is looked up its gradient is squared, and then all are applied.
+TEST(ServerRule, AdagradSquaresWhatRepeatsOneByOne) {
+  auto value = initial();
+  const auto rule = make_server_rule(Adagrad(0.1).to_text(), value);
+  auto wanted = initial();
+  auto sum = torch::full_like(wanted, 0.1 + 1e-7);
+  for (int step = 0; step < kSteps; ++step) {
+    const auto ids = ids_of(step);
+    sum.index_add_(0, ids, rows_of(step).square());
+    wanted.index_add_(0, ids, rows_of(step) / sum.index_select(0, ids).sqrt() * -0.1);
+    rule->apply_rows(value, ids, rows_of(step));
+    ASSERT_TRUE(value.equal(wanted)) << step;
+  }
+}
+
 // Every touched row is what the optimizer over this row alone would make of it, with the sum of what repeats; but the step
 // counts all updates of the variable, as Keras's does. Where all rows are touched every time both are the same.
 TEST(ServerRule, ChangesTheTouchedRowsOnly) {
