@@ -97,7 +97,8 @@ class RpcChannel {
   // Whether large payloads go through memory now. The first calls, and those after a loss, do not.
   bool shares_memory() const;
 
-  // Memory of pieces without an owner must stay until the call has ended.
+  // Memory of pieces without an owner must stay until the call has ended. Throws kInvalidArgument for a request that is too
+  // large, kDeadlineExceeded when the deadline has passed already; nothing was sent then.
   PendingCall start(const std::string& method, const Outgoing& request, const Deadline& deadline);
   std::unique_ptr<Incoming> call(const std::string& method, const Outgoing& request, const Deadline& deadline) {
     return start(method, request, deadline).wait();

@@ -270,6 +270,9 @@ PendingCall RpcChannel::start(const std::string& method, const Outgoing& request
     throw Error(ErrorCode::kInvalidArgument,
                 str(link->who(), ", method '", method, "': the request has ", bytes, " bytes, and a message at most ",
                     link->options.most_bytes, "; send less at a time"));
+  // gRPC would send it, and a quick server answer.
+  if (deadline.has_passed())
+    throw Error(ErrorCode::kDeadlineExceeded, str(link->who(), ", method '", method, "': there was no time left to call"));
   const auto call = std::make_shared<PendingCall::State>(link, method, deadline);
   PendingCall::State::start(call, kMethods + method, request);
   return PendingCall(call);

@@ -1,13 +1,18 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <new>
 #include <set>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/str.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/cluster/rpc.h"
 #include "lockstep/cluster/secret.h"
 #include "lockstep/ps/rpc.h"
@@ -24,7 +29,7 @@ using namespace internal;
 constexpr std::chrono::seconds kLastReplies(2);
 
 // What every call of the job carries.
-std::string metadata(const grpc::CallbackServerContext& context, const char* key) {
+std::string metadata(const grpc::ServerContext& context, const char* key) {
   const auto found = context.client_metadata().find(key);
   return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
 }
@@ -53,37 +58,73 @@ Error error_for_caller() {
 
 constexpr std::size_t kMostLanes = 1024;
 
-class Share;
+class Service;
 
-class Service final : public grpc::CallbackGenericService {
+// A call, as gRPC has it.
+struct Wire {
+  grpc::GenericServerContext context;
+  grpc::GenericServerAsyncReaderWriter stream{&context};
+};
+
+// What a thread of the server does next when gRPC has done something.
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual void proceed(bool is_ok) = 0;
+};
+
+// A call that has come. It has one step at a time with gRPC, and ends with the last.
+class Active : public Step {
+ public:
+  Active(Service& service, std::unique_ptr<Wire> wire);
+  ~Active() override;
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+
+  // Ends its step soon.
+  void cancel() { wire_->context.TryCancel(); }
+
+ protected:
+  Service& service_;
+  const std::unique_ptr<Wire> wire_;
+};
+
+class Service {
  public:
   Service(std::map<std::string, Method> methods, const RpcOptions& options)
       : methods_(std::move(methods)), options_(options), threads_(options.most_threads, options.most_bytes) {}
 
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+  // A new call; its steps are gRPC's from now on.
+  void begin(std::unique_ptr<Wire> wire);
 
   // Nobody is served any more, and what runs has ended.
   void close();
+  // After gRPC has cancelled all.
+  void wait_for_all();
 
-  // Lanes of clients, by the calls that keep them (Note [lanes]). Throws for what cannot be shared.
-  void add(Share& call);
-  void open(Share& call, const Offer& offer);
-  void remove(Share& call);
+  // All calls.
+  void add(Active& call);
+  void remove(Active& call);
+
+  // Lanes of clients (Note [lanes]). Throws for what cannot be shared.
+  void open(const Offer& offer);
+  void keep(Active& call);  // until close() cancels it
+  void forget(std::uint64_t lane);
   std::shared_ptr<Lane> lane(std::uint64_t id) const;  // null: there is none
 
-  // Throws kFailedPrecondition for strangers. Nothing of theirs has been read.
-  void require_ours(const grpc::CallbackServerContext& context) const;
-  const Method& method(const std::string& path) const;  // throws kUnimplemented
   Error refusal() const {
-    return Error(ErrorCode::kUnavailable, is_ending_ ? "the server is ending"
-                                                     : "the server is busy: too many requests wait; "
-                                                       "try again later");
+    return Error(ErrorCode::kUnavailable,
+                 is_ending_ ? "the server is ending" : "the server is busy: too many requests wait; try again later");
   }
   bool is_ending() const { return is_ending_; }
   const RpcOptions& options() const { return options_; }
   RpcThreads& threads() { return threads_; }
 
  private:
+  // Throws kFailedPrecondition for strangers. Nothing of theirs has been read.
+  void require_ours(const grpc::ServerContext& context) const;
+  const Method& method(const std::string& path) const;  // throws kUnimplemented
+
   // Const after construction.
   const std::map<std::string, Method> methods_;
   const RpcOptions options_;
@@ -95,74 +136,89 @@ class Service final : public grpc::CallbackGenericService {
 
   // Guarded by mu_.
   mutable std::mutex mu_;
-  std::set<Share*> shares_;
+  std::condition_variable changed_;
+  std::set<Active*> active_;
+  std::set<Active*> lasting_;  // those of them that have no end of their own
   std::map<std::uint64_t, std::shared_ptr<Lane>> lanes_;
 };
 
-// A call that keeps a lane. It lasts until the client, or the server, has no use for it.
-class Share final : public grpc::ServerGenericBidiReactor {
- public:
-  explicit Share(Service& service) : service_(service) {
-    service_.add(*this);
-    StartRead(&message_);
-  }
-  void OnReadDone(bool is_ok) override {
-    if (!is_ok || has_answered_) return end();
-    has_answered_ = true;
-    std::string answer;
-    try {
-      service_.open(*this, offer());
-      answer = front_of({}, {}, "");
-    } catch (...) {
-      answer = front_of(error_for_caller());
-    }
-    answer_ = to_buffer(answer, {});
-    StartWrite(&answer_);
-    StartRead(&message_);  // until the client has no more to say: it has gone, or has let go of the lane
-  }
-  void OnDone() override {
-    service_.remove(*this);
-    delete this;
-  }
-  void end() {
-    if (!is_ending_.exchange(true)) Finish(grpc::Status::OK);
-  }
+Active::Active(Service& service, std::unique_ptr<Wire> wire) : service_(service), wire_(std::move(wire)) {
+  service_.add(*this);
+}
+Active::~Active() { service_.remove(*this); }
 
-  std::uint64_t lane = 0;  // guarded by the service's mu_
+// A call that keeps a lane. It lasts until the client, or the server, has no use for it.
+class Share final : public Active {
+ public:
+  Share(Service& service, std::unique_ptr<Wire> wire) : Active(service, std::move(wire)) {
+    service_.keep(*this);
+    wire_->stream.Read(&message_, this);
+  }
+  ~Share() override { service_.forget(lane_); }
+
+  void proceed(bool is_ok) override {
+    switch (is_ok ? next_ : Next::kEnd) {
+      case Next::kAnswer: next_ = Next::kWait; return wire_->stream.Write(answer(), this);
+      case Next::kWait:  // until the client has gone, or has let go of the lane
+        next_ = Next::kEnd;
+        return wire_->stream.Read(&message_, this);
+      case Next::kEnd: delete this;
+    }
+  }
 
  private:
-  Offer offer() const {
-    std::string bytes;
-    for (const auto& piece : hold(message_).bytes) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    return from_bytes<Offer>(bytes);
+  enum class Next { kAnswer, kWait, kEnd };
+
+  grpc::ByteBuffer answer() {
+    try {
+      std::string bytes;
+      for (const auto& piece : hold(message_).bytes) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      const auto offer = from_bytes<Offer>(bytes);
+      service_.open(offer);
+      lane_ = offer.lane;
+      return to_buffer(front_of({}, {}, ""), {});
+    } catch (...) {
+      return to_buffer(front_of(error_for_caller()), {});
+    }
   }
 
-  Service& service_;
-  std::atomic<bool> is_ending_ = false;
-
   // Used by one thread at a time.
-  bool has_answered_ = false;
+  Next next_ = Next::kAnswer;
   grpc::ByteBuffer message_;
-  grpc::ByteBuffer answer_;
+  std::uint64_t lane_ = 0;
 };
 
 void Service::close() {
-  {
-    const std::lock_guard lock(mu_);
-    is_ending_ = true;
-  }
+  is_ending_ = true;
   threads_.close();
   const std::lock_guard lock(mu_);
-  for (auto* share : shares_) share->end();
+  for (auto* call : lasting_) call->cancel();
 }
 
-void Service::add(Share& call) {
+void Service::wait_for_all() {
+  std::unique_lock lock(mu_);
+  changed_.wait(lock, [&] { return active_.empty(); });
+}
+
+void Service::add(Active& call) {
   const std::lock_guard lock(mu_);
-  if (is_ending_) throw refusal();
-  shares_.insert(&call);
+  active_.insert(&call);
 }
 
-void Service::open(Share& call, const Offer& offer) {
+void Service::remove(Active& call) {
+  const std::lock_guard lock(mu_);
+  active_.erase(&call);
+  lasting_.erase(&call);
+  changed_.notify_all();
+}
+
+void Service::keep(Active& call) {
+  const std::lock_guard lock(mu_);
+  lasting_.insert(&call);
+  if (is_ending_) call.cancel();
+}
+
+void Service::open(const Offer& offer) {
   if (options_.shared_bytes == 0) throw Error(ErrorCode::kUnimplemented, "this server shares no memory");
   if (offer.machine != machine_) throw Error(ErrorCode::kUnavailable, "this is another machine, or another user's process");
   auto lane = Lane::open(offer);
@@ -170,13 +226,11 @@ void Service::open(Share& call, const Offer& offer) {
   if (lanes_.size() >= kMostLanes) throw Error(ErrorCode::kUnavailable, "this server shares memory with too many others");
   if (offer.lane == 0 || !lanes_.emplace(offer.lane, std::move(lane)).second)
     throw Error(ErrorCode::kInvalidArgument, str("a lane cannot have the number ", offer.lane));
-  call.lane = offer.lane;
 }
 
-void Service::remove(Share& call) {
+void Service::forget(std::uint64_t lane) {
   const std::lock_guard lock(mu_);
-  shares_.erase(&call);
-  lanes_.erase(call.lane);
+  lanes_.erase(lane);
 }
 
 std::shared_ptr<Lane> Service::lane(std::uint64_t id) const {
@@ -186,26 +240,30 @@ std::shared_ptr<Lane> Service::lane(std::uint64_t id) const {
   return found == lanes_.end() ? nullptr : found->second;
 }
 
-// One call. gRPC has it until OnDone, which comes after the reply and whatever became of the caller.
-class Call final : public grpc::ServerGenericBidiReactor {
+// A call of a method.
+class Call final : public Active {
  public:
-  Call(Service& service, const Method& method, const grpc::CallbackServerContext& context)
-      : service_(service), method_(method), context_(context) {
-    StartRead(&message_);
+  Call(Service& service, std::unique_ptr<Wire> wire, const Method& method) : Active(service, std::move(wire)), method_(method) {
+    wire_->stream.Read(&message_, this);
   }
 
-  void OnReadDone(bool is_ok) override {
-    if (!is_ok) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "a call without a message"});
+  void proceed(bool is_ok) override {
+    if (!is_ok || has_answered_) {  // it was answered, or the caller has gone
+      delete this;
+      return;
+    }
     if (service_.is_ending()) return refuse();
     if (method_.kind == HandlerKind::kQuick) return run();
     const auto when = [this](RpcThreads::Turn turn) { turn == RpcThreads::Turn::kHasCome ? run() : refuse(); };
     if (!service_.threads().add(when, message_.Length())) refuse();
   }
-  void OnDone() override { delete this; }
 
  private:
   void run() {
-    if (context_.IsCancelled()) return Finish(grpc::Status::CANCELLED);  // nobody waits for it
+    if (std::chrono::system_clock::now() > wire_->context.deadline()) {  // nobody waits for it
+      has_answered_ = true;
+      return wire_->stream.Finish({grpc::StatusCode::DEADLINE_EXCEEDED, "its turn came too late"}, this);
+    }
     answer([&] {
       auto held = hold(message_);
       message_.Clear();
@@ -243,13 +301,15 @@ class Call final : public grpc::ServerGenericBidiReactor {
   }
   template <typename Make>
   void answer(Make&& make) {
+    grpc::ByteBuffer reply;
     try {
-      reply_ = make();
+      reply = make();
     } catch (...) {
-      reply_ = to_buffer(front_of(error_for_caller()), {});
+      reply = to_buffer(front_of(error_for_caller()), {});
     }
     message_.Clear();
-    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+    has_answered_ = true;
+    wire_->stream.WriteAndFinish(reply, grpc::WriteOptions(), grpc::Status::OK, this);
   }
   void require_size(const char* what, std::size_t bytes) const {
     if (bytes > service_.options().most_bytes)
@@ -257,42 +317,48 @@ class Call final : public grpc::ServerGenericBidiReactor {
                                                    service_.options().most_bytes, "; send less at a time"));
   }
 
-  // Const after construction.
-  Service& service_;
   const Method& method_;
-  const grpc::CallbackServerContext& context_;
 
   // Used by one thread at a time.
+  bool has_answered_ = false;
   grpc::ByteBuffer message_;
-  grpc::ByteBuffer reply_;
 };
 
 // A call that is answered at once: refused, or a hello.
-class Answered final : public grpc::ServerGenericBidiReactor {
+class Answered final : public Active {
  public:
-  explicit Answered(const grpc::Status& status) { Finish(status); }
-  explicit Answered(const std::string& front) : reply_(to_buffer(front, {})) {
-    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+  Answered(Service& service, std::unique_ptr<Wire> wire, const grpc::Status& status) : Active(service, std::move(wire)) {
+    wire_->stream.Finish(status, this);
   }
-  void OnDone() override { delete this; }
-
- private:
-  grpc::ByteBuffer reply_;
+  Answered(Service& service, std::unique_ptr<Wire> wire, const std::string& front) : Active(service, std::move(wire)) {
+    wire_->stream.WriteAndFinish(to_buffer(front, {}), grpc::WriteOptions(), grpc::Status::OK, this);
+  }
+  void proceed(bool) override { delete this; }
 };
 
-grpc::ServerGenericBidiReactor* Service::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  const auto stranger = lockstep::internal::as_status([&] { require_ours(*context); });
-  if (!stranger.ok()) return new Answered(stranger);
-  if (context->method() == kHello) return new Answered(front_of({}, {}, ""));
-  try {
-    if (context->method() == kShare) return new Share(*this);
-    return new Call(*this, method(context->method()), *context);
-  } catch (const Error& error) {
-    return new Answered(front_of(error));
+// They own themselves: gRPC has them, and the last step deletes them.
+void Service::begin(std::unique_ptr<Wire> wire) {
+  const auto path = wire->context.method();
+  const auto stranger = lockstep::internal::as_status([&] { require_ours(wire->context); });
+  if (!stranger.ok()) {
+    new Answered(*this, std::move(wire), stranger);
+  } else if (path == kHello) {
+    new Answered(*this, std::move(wire), front_of({}, {}, ""));
+  } else if (path == kShare) {
+    new Share(*this, std::move(wire));
+  } else {
+    const Method* known = nullptr;
+    try {
+      known = &method(path);
+    } catch (const Error& error) {
+      new Answered(*this, std::move(wire), front_of(error));
+      return;
+    }
+    new Call(*this, std::move(wire), *known);
   }
 }
 
-void Service::require_ours(const grpc::CallbackServerContext& context) const {
+void Service::require_ours(const grpc::ServerContext& context) const {
   if (!lockstep::internal::is_same_secret(metadata(context, kSecretKey), options_.secret))
     throw Error(ErrorCode::kFailedPrecondition,
                 "the caller's job secret is another one; start all tasks with the same LOCKSTEP_JOB_SECRET");
@@ -312,11 +378,50 @@ const Method& Service::method(const std::string& path) const {
   throw Error(ErrorCode::kUnimplemented, str("there is no method '", name, "' here; there are: ", join(", ", names)));
 }
 
+// Waits for the next call, and for the next.
+class Arrival final : public Step {
+ public:
+  Arrival(Service& service, grpc::AsyncGenericService& generic, grpc::ServerCompletionQueue& queue)
+      : service_(service), generic_(generic), queue_(queue) {
+    request();
+  }
+  void proceed(bool is_ok) override {
+    if (!is_ok) return;  // there are no more
+    auto arrived = std::move(wire_);
+    request();
+    service_.begin(std::move(arrived));
+  }
+
+ private:
+  void request() {
+    wire_ = std::make_unique<Wire>();
+    generic_.RequestCall(&wire_->context, &wire_->stream, &queue_, &queue_, this);
+  }
+
+  Service& service_;
+  grpc::AsyncGenericService& generic_;
+  grpc::ServerCompletionQueue& queue_;
+  std::unique_ptr<Wire> wire_;
+};
+
+// A thread that does what gRPC has to do, each with a queue of its own: two on one queue would wake each other up at every
+// step.
+struct Poller {
+  std::unique_ptr<grpc::ServerCompletionQueue> queue;
+  std::unique_ptr<Arrival> arrival;
+  std::jthread thread;  // last: joined first
+
+  void run() const {
+    void* step = nullptr;
+    for (bool is_ok = false; queue->Next(&step, &is_ok);) static_cast<Step*>(step)->proceed(is_ok);
+  }
+};
+
 }  // namespace
 
 struct RpcServer::State {
   State(const Address& listen_on, std::map<std::string, Method> methods, const RpcOptions& options)
-      : service(std::move(methods), options) {
+      : service(std::move(methods), options), pollers(static_cast<std::size_t>(std::clamp(available_cores() / 2, 1, 4))) {
     require_possible(options.most_bytes);
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error, not a second server
@@ -326,23 +431,41 @@ struct RpcServer::State {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.SetMaxReceiveMessageSize(most_received(options.most_bytes));
     builder.AddListeningPort(str(listen_on), lockstep::internal::server_credentials(options.tls), &port);
-    builder.RegisterCallbackGenericService(&service);
+    builder.RegisterAsyncGenericService(&generic);
+    for (auto& poller : pollers) poller.queue = builder.AddCompletionQueue();
     server = builder.BuildAndStart();
-    if (server == nullptr || port == 0) throw lockstep::internal::cannot_serve("a server", listen_on, options.tls);
+    if (server == nullptr || port == 0) {
+      close();
+      throw lockstep::internal::cannot_serve("a server", listen_on, options.tls);
+    }
+    for (auto& poller : pollers) {
+      poller.arrival = std::make_unique<Arrival>(service, generic, *poller.queue);
+      poller.thread = start_thread("lockstep:serve", [&poller](const std::stop_token&) { poller.run(); });
+    }
+  }
+
+  void close() {
+    service.close();
+    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now() + kLastReplies);
+    service.wait_for_all();
+    for (auto& poller : pollers) poller.queue->Shutdown();
+    for (auto& poller : pollers) {
+      if (poller.thread.joinable()) poller.thread.join();
+      poller.run();  // what is left, when there was no thread
+    }
   }
 
   Service service;
+  grpc::AsyncGenericService generic;
   int port = 0;
+  std::vector<Poller> pollers;
   std::unique_ptr<grpc::Server> server;
 };
 
 RpcServer::RpcServer(const Address& listen_on, std::map<std::string, Method> methods, const RpcOptions& options)
     : state_(std::make_unique<State>(listen_on, std::move(methods), options)) {}
 
-RpcServer::~RpcServer() {
-  state_->service.close();
-  state_->server->Shutdown(std::chrono::system_clock::now() + kLastReplies);
-}
+RpcServer::~RpcServer() { state_->close(); }
 
 int RpcServer::port() const noexcept { return state_->port; }
 
