@@ -45,9 +45,9 @@ struct Hold {
   std::latch released{1};
   std::atomic<bool> was_cancelled = false;
 };
-Hold* g_hold = nullptr;
+std::atomic<Hold*> g_hold = nullptr;
 const auto kHold = remote_function("service_test.hold", [](WorkerContext& worker) {
-  auto& hold = *g_hold;
+  auto& hold = *g_hold.load();
   hold.begun.count_down();
   hold.released.wait();
   hold.was_cancelled = worker.is_cancelled();

@@ -39,10 +39,10 @@ struct Hold {
     wait([&] { return begun >= count; });
   }
 };
-Hold* g_hold = nullptr;
+std::atomic<Hold*> g_hold = nullptr;
 int hold(WorkerContext& worker) {
-  ++g_hold->begun;
-  Hold::wait([&] { return g_hold->is_released || worker.is_cancelled(); });
+  ++g_hold.load()->begun;
+  Hold::wait([&] { return g_hold.load()->is_released || worker.is_cancelled(); });
   if (worker.is_cancelled()) throw Error(ErrorCode::kCancelled, "interrupted");
   return worker.worker_index();
 }
@@ -199,8 +199,8 @@ TEST(ClusterCoordinator, GivesEveryWorkerItsDataset) {
   Hold held;
   g_hold = &held;
   const auto first_of_each = [](WorkerContext& worker, data::Iterator& elements) {
-    ++g_hold->begun;
-    g_hold->wait_for_begun(3);  // so that every worker runs one
+    ++g_hold.load()->begun;
+    g_hold.load()->wait_for_begun(3);  // so that every worker runs one
     return std::pair(worker.worker_index(), next_element(elements)[0].item<std::int64_t>());
   };
   std::vector<RemoteValue<std::pair<int, std::int64_t>>> firsts;

@@ -274,8 +274,11 @@ void WorkerLane::on_failed_call(const Taken& taken, const std::exception_ptr& er
 
 void WorkerLane::lose(const std::string& why) {
   is_connected_ = false;
-  const std::lock_guard lock(mu_);
-  if (!is_over_) shared_.attendance.leave(worker_.name, why);
+  {
+    const std::lock_guard lock(mu_);
+    if (is_over_) return;
+  }
+  shared_.attendance.leave(worker_.name, why);
 }
 
 void WorkerLane::fail(const std::vector<ClosurePtr>& closures, const std::exception_ptr& error) {
