@@ -79,6 +79,8 @@
 #include "lockstep/train/callbacks/terminate_on_nan.h"
 #include "lockstep/train/callbacks/trace_steps.h"
 #include "lockstep/train/callbacks/training_checkpoint.h"
+#include "lockstep/train/hosted.h"
+#include "lockstep/train/hosted_embedding.h"
 #include "lockstep/train/loss.h"
 #include "lockstep/train/losses/losses.h"
 #include "lockstep/train/metrics/metric.h"
