@@ -57,11 +57,6 @@ std::vector<ps::RowSplit::Part> route(const ps::RowSplit& split, const std::stri
 
 }  // namespace
 
-at::Tensor ps::rows_of(const Variable& shard, const at::Tensor& ids) {
-  const auto value = shard.value();
-  return value.index_select(0, ids.to(value.device()));
-}
-
 ShardedVariable::ShardedVariable(std::vector<Variable> variables, std::string name)
     : variables_(std::move(variables)),
       name_(std::move(name)),
@@ -144,9 +139,9 @@ ShardedVariable& ShardedVariable::scatter_update(const IndexedSlices& slices) {
 
 // In the order of the parts.
 at::Tensor ShardedVariable::read_parts(const std::vector<ps::RowSplit::Part>& parts) const {
-  if (parts.empty()) return ps::rows_of(variables_[0], tensor_of({}));  // it knows the device
+  if (parts.empty()) return variables_[0].rows(tensor_of({}));  // it knows the device
   std::vector<at::Tensor> pieces;
-  for (const auto& part : parts) pieces.push_back(ps::rows_of(variables_[part.shard], tensor_of(part.rows)));
+  for (const auto& part : parts) pieces.push_back(variables_[part.shard].rows(tensor_of(part.rows)));
   return pieces.size() == 1 ? pieces[0] : concatenate(std::move(pieces));
 }
 

@@ -88,13 +88,6 @@ class ShardedVariable {
   std::vector<std::int64_t> sizes_;
 };
 
-namespace ps {
-
-// These rows of one shard: `ids` is a vector of int64, all of which are there.
-at::Tensor rows_of(const Variable& shard, const at::Tensor& ids);
-
-}  // namespace ps
-
 namespace internal {
 
 inline at::Tensor operand(const ShardedVariable& variable) { return variable.value(); }
