@@ -84,6 +84,21 @@ struct ReadSlots {
   const std::vector<std::uint32_t> slots;
 };
 
+// What gRPC has of a call until its end. It does not own the channel: gRPC lets go of it on threads of its own, and a channel
+// that ends on one of them waits for that thread, itself (seen as an abort in grpc_cq_internal_unref).
+struct Ending {
+  // gRPC's until is_done, then the one's who waits.
+  grpc::ByteBuffer request;
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+
+  // Guarded by mu.
+  std::mutex mu;
+  std::condition_variable changed;
+  bool is_done = false;
+  bool is_lending = false;  // gRPC has memory without an owner
+};
+
 }  // namespace
 
 struct PendingCall::State {
@@ -93,9 +108,9 @@ struct PendingCall::State {
     introduce(*context, link->options);
   }
 
-  // gRPC has the message and calls back, with the state, whatever happens.
-  static void start(const std::shared_ptr<State>& state, const std::string& path, const Outgoing& message);
-  static grpc::ByteBuffer to_send(const std::shared_ptr<State>& state, const Outgoing& message);
+  // gRPC has the message and calls back, with the ending, whatever happens.
+  void start(const std::string& path, const Outgoing& message);
+  grpc::ByteBuffer to_send(const Outgoing& message);
   // Waits until gRPC has no more of the caller's memory. Bounded by the deadline, and then by kAskAfter + kAnswerWithin.
   void wait_for_end();
   void cancel() {
@@ -114,58 +129,48 @@ struct PendingCall::State {
   std::atomic<bool> was_cancelled = false;
 
   // Used only by who starts and who waits.
+  bool is_taken = false;
   std::shared_ptr<SharedLane> lane;  // null: there was none
   std::vector<std::uint32_t> slots;  // of the request
 
-  // Guarded by context_mu, which is never held together with mu.
+  // Guarded by context_mu, which is never held together with the ending's.
   std::mutex context_mu;
   std::unique_ptr<grpc::ClientContext> context = std::make_unique<grpc::ClientContext>();  // null after the end
 
-  // gRPC's until is_done, then the one's who waits.
-  grpc::ByteBuffer request;
-  grpc::ByteBuffer reply;
-  grpc::Status status;
-
-  // Guarded by mu.
-  std::mutex mu;
-  std::condition_variable changed;
-  bool is_done = false;
-  bool is_lending = false;  // gRPC has memory without an owner
-  bool is_taken = false;
+  const std::shared_ptr<Ending> ending = std::make_shared<Ending>();
 };
 
-void PendingCall::State::start(const std::shared_ptr<State>& state, const std::string& path, const Outgoing& message) {
-  state->request = to_send(state, message);
-  state->link->stub.UnaryCall(state->context.get(), path, grpc::StubOptions(), &state->request, &state->reply,
-                              [state](const grpc::Status& status) {
-                                state->request.Clear();
-                                const std::lock_guard lock(state->mu);
-                                state->status = status;
-                                state->is_done = true;
-                                state->changed.notify_all();
-                              });
+void PendingCall::State::start(const std::string& path, const Outgoing& message) {
+  ending->request = to_send(message);
+  link->stub.UnaryCall(context.get(), path, grpc::StubOptions(), &ending->request, &ending->reply,
+                       [of_call = ending](const grpc::Status& status) {
+                         of_call->request.Clear();
+                         const std::lock_guard lock(of_call->mu);
+                         of_call->status = status;
+                         of_call->is_done = true;
+                         of_call->changed.notify_all();
+                       });
 }
 
-grpc::ByteBuffer PendingCall::State::to_send(const std::shared_ptr<State>& state, const Outgoing& message) {
+grpc::ByteBuffer PendingCall::State::to_send(const Outgoing& message) {
   Head head;
-  state->lane = state->link->sharing.lane();
-  if (state->lane != nullptr) {
-    auto& lane = state->lane->lane();
-    head.lane = lane.id();
+  lane = link->sharing.lane();
+  if (lane != nullptr) {
+    head.lane = lane->lane().id();
     const auto bytes = payload_bytes(message);
-    if (const auto slots = lane.put(Lane::Half::kRequests, message.payload, bytes)) {
-      state->slots = *slots;
+    if (const auto taken = lane->lane().put(Lane::Half::kRequests, message.payload, bytes)) {
+      slots = *taken;
       head.shared_bytes = bytes;
-      return to_buffer(front_of(head, *slots, message.fields), {});
+      return to_buffer(front_of(head, slots, message.fields), {});
     }
   }
   // The owner of what has none: it is gone when gRPC has no piece any more.
-  const auto loan = std::shared_ptr<const void>(state.get(), [state](const void*) {
-    const std::lock_guard lock(state->mu);
-    state->is_lending = false;
-    state->changed.notify_all();
+  const auto loan = std::shared_ptr<const void>(ending.get(), [of_call = ending](const void*) {
+    const std::lock_guard lock(of_call->mu);
+    of_call->is_lending = false;
+    of_call->changed.notify_all();
   });
-  state->is_lending = true;
+  ending->is_lending = true;
   auto pieces = message.payload;
   for (auto& piece : pieces)
     if (piece.owner == nullptr) piece.owner = loan;
@@ -173,24 +178,24 @@ grpc::ByteBuffer PendingCall::State::to_send(const std::shared_ptr<State>& state
 }
 
 void PendingCall::State::wait_for_end() {
-  std::unique_lock lock(mu);
-  changed.wait(lock, [&] { return is_done; });
+  std::unique_lock lock(ending->mu);
+  ending->changed.wait(lock, [&] { return ending->is_done; });
   lock.unlock();
   {  // a call that has ended keeps what it has not sent, as long as its context lives
     const std::lock_guard context_lock(context_mu);
     context.reset();
   }
   lock.lock();
-  changed.wait(lock, [&] { return !is_lending; });
+  ending->changed.wait(lock, [&] { return !ending->is_lending; });
 }
 
 std::unique_ptr<Incoming> PendingCall::State::result() {
   const auto shared = std::exchange(lane, nullptr);
-  if (!status.ok()) {
+  if (!ending->status.ok()) {
     link->sharing.drop(shared);
     throw failure();
   }
-  auto held = hold(reply);
+  auto held = hold(ending->reply);
   auto parts = take_apart(std::move(held.bytes));
   if (shared != nullptr) shared->lane().free(slots);
   if (const auto error = error_in(parts, link->name)) throw *error;
@@ -206,8 +211,8 @@ std::unique_ptr<Incoming> PendingCall::State::result() {
 // What a method throws comes as a reply: these are gRPC's words, or a server's that does not know us.
 Error PendingCall::State::failure() const {
   const auto text = str(link->who(), ", method '", method, "': ");
-  const auto& said = status.error_message();
-  switch (status.error_code()) {
+  const auto& said = ending->status.error_message();
+  switch (ending->status.error_code()) {
     case grpc::StatusCode::DEADLINE_EXCEEDED: return Error(ErrorCode::kDeadlineExceeded, str(text, "no answer in time"));
     case grpc::StatusCode::FAILED_PRECONDITION:
       return Error(ErrorCode::kFailedPrecondition, str(text, "the call was refused: ", said));
@@ -274,7 +279,7 @@ PendingCall RpcChannel::start(const std::string& method, const Outgoing& request
   if (deadline.has_passed())
     throw Error(ErrorCode::kDeadlineExceeded, str(link->who(), ", method '", method, "': there was no time left to call"));
   const auto call = std::make_shared<PendingCall::State>(link, method, deadline);
-  PendingCall::State::start(call, kMethods + method, request);
+  call->start(kMethods + method, request);
   return PendingCall(call);
 }
 
@@ -283,7 +288,7 @@ void RpcChannel::wait_until_reachable(const Deadline& deadline) {
   const auto say_hello = [&](const Deadline& until, bool waits) {
     const auto call = std::make_shared<PendingCall::State>(link, "hello", until);
     call->context->set_wait_for_ready(waits);
-    PendingCall::State::start(call, kHello, {});
+    call->start(kHello, {});
     PendingCall(call).wait();
   };
   Reminder reminder(kSayAfter);
