@@ -119,6 +119,11 @@ void ClosureQueue::mark_failed(std::exception_ptr failure) {
   if (!failure_) failure_ = std::move(failure);
 }
 
+void ClosureQueue::note_failure(const std::exception_ptr& failure) {
+  const Lock lock(mu_);
+  if (!failure_) failure_ = failure;
+}
+
 void ClosureQueue::put_back(const std::vector<ClosurePtr>& closures) {
   Lock lock(mu_);
   if (is_stopped_ || failure_) {

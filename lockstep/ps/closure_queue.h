@@ -67,6 +67,9 @@ class ClosureQueue {
   Taken get(const Appetite& appetite, const Deadline& deadline);
   void mark_finished(std::size_t count = 1);
   void mark_failed(std::exception_ptr failure);
+  // Before its closure, which is still in flight, is told: who learns of the failure there finds it in the next put, wait or
+  // done.
+  void note_failure(const std::exception_ptr& failure);
   // Closures whose worker is gone, or that it did not get to: they are the next ones, in this order. After a failure they are
   // cancelled.
   void put_back(const std::vector<ClosurePtr>& closures);

@@ -244,6 +244,7 @@ void WorkerLane::settle(const Taken& taken, const ResourceTable::Changes& change
       failure = shared_.rules.judge(outcome);
     }
     if (failure) {
+      shared_.queue.note_failure(failure);
       slot.set_error(failure);
       failures.push_back(failure);
     } else if (outcome.ending != Ending::kDone) {
@@ -284,6 +285,7 @@ void WorkerLane::lose(const std::string& why) {
 void WorkerLane::fail(const std::vector<ClosurePtr>& closures, const std::exception_ptr& error) {
   if (closures.empty()) log_warning(str("per-worker values could not be made on ", worker_.name, ": ", describe(error)));
   for (const auto& closure : closures) {
+    shared_.queue.note_failure(error);
     scheduled(closure).slot->set_error(error);
     shared_.queue.mark_failed(error);
   }
