@@ -108,6 +108,36 @@ void report_stops(MultiWorkerMirroredStrategy& strategy, Report& report) {
                 ErrorCode::kOutOfRange);
 }
 
+// The last worker's callback throws in one place after the other: that worker gets what was thrown, the others its text, and
+// all are there for the next fit().
+void report_throws(MultiWorkerMirroredStrategy& strategy, Report& report) {
+  const auto scope = strategy.scope();
+  Model model(mirrored<Net>());
+  model.compile(options());
+  auto* const workers = strategy.replicas().workers();
+  const bool is_last = workers == nullptr || workers->layout().rank == workers->layout().size() - 1;
+  const auto boom = [is_last](Training&) {
+    if (is_last) throw std::domain_error("boom");
+  };
+  const std::vector<std::pair<std::string, LambdaCallback>> places{
+      {"on_train_begin", LambdaCallback({.on_train_begin = boom})},
+      {"on_epoch_begin", LambdaCallback({.on_epoch_begin = boom})},
+      {"on_train_batch_end", LambdaCallback({.on_train_batch_end = boom})},
+      {"on_epoch_end", LambdaCallback({.on_epoch_end = [boom](Training& training, Logs&) { boom(training); }})},
+      {"on_train_end", LambdaCallback({.on_train_end = boom})}};
+  for (const auto& [place, callback] : places) {
+    std::string got = "nothing";
+    try {
+      model.fit(examples(), {.epochs = 2, .callbacks = {callback}, .verbose = Verbose::kSilent});
+    } catch (const std::domain_error& error) {
+      got = is_last ? "its own" : "another's";
+    } catch (const Error& error) {
+      got = error.message().find("boom") != std::string::npos && !is_last ? "its own" : error.what();
+    }
+    report.expect(str("thrown in ", place), got, "its own");
+  }
+}
+
 void report_failures_at_the_edges(MultiWorkerMirroredStrategy& strategy, Report& report) {
   const auto scope = strategy.scope();
   Model model(mirrored<Net>());
@@ -180,6 +210,7 @@ void report_resumed(MultiWorkerMirroredStrategy& strategy, Report& report) {
 void report_fitting(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report_history(strategy, report);
   report_stops(strategy, report);
+  report_throws(strategy, report);
   report_failures_at_the_edges(strategy, report);
   report_resumed(strategy, report);
 }

@@ -5,11 +5,17 @@
 #include "lockstep/checkpoint/checkpoint_manager.h"
 #include "lockstep/replica/replica_set.h"
 #include "lockstep/strategy/strategy.h"
+#include "lockstep/train/callbacks/finite_weights.h"
 #include "lockstep/train/callbacks/training_checkpoint.h"
 #include "lockstep/train/model/model.h"
 #include "lockstep/train/preemption.h"
 
 namespace lockstep {
+namespace {
+
+constexpr const char* kName = "BackupAndRestore";
+
+}  // namespace
 
 BackupAndRestore::BackupAndRestore(std::string folder, const BackupAndRestoreOptions& options)
     : folder_(std::move(folder)), options_(options) {
@@ -35,7 +41,7 @@ void BackupAndRestore::on_train_begin(Training& training) {
 
 // All workers are here, after the same step.
 void BackupAndRestore::leave(Training& training) {
-  if (training.is_failing()) return;
+  if (!internal::may_be_kept(training, kName)) return;
   manager_->save(training_info(training, {}));
   manager_->wait();  // on all workers, when it is on the disk
   if (training.is_chief())
@@ -63,7 +69,7 @@ void BackupAndRestore::on_epoch_end(Training& training, Logs& logs) {
 
 void BackupAndRestore::save(Training& training, const Logs& logs) {
   unsaved_ = 0;
-  if (!training.is_failing()) manager_->save(training_info(training, logs));
+  if (internal::may_be_kept(training, kName)) manager_->save(training_info(training, logs));
 }
 
 void BackupAndRestore::on_train_end(Training&) {

@@ -4,6 +4,7 @@
 #include "lockstep/checkpoint/checkpoint_manager.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/train/callbacks/file_name.h"
+#include "lockstep/train/callbacks/finite_weights.h"
 #include "lockstep/train/callbacks/training_checkpoint.h"
 #include "lockstep/train/callbacks/values.h"
 #include "lockstep/train/model/model.h"
@@ -46,12 +47,13 @@ void ModelCheckpoint::on_epoch_end(Training& training, Logs& logs) {
 }
 
 void ModelCheckpoint::write(Training& training, const Logs& logs) {
-  if (training.is_failing()) return;
+  std::optional<double> value;
   if (options_.save_best_only) {
-    const auto value = monitor_.read(logs, "ModelCheckpoint");
+    value = monitor_.read(logs, "ModelCheckpoint");
     if (!value || !monitor_.is_better(*value, best_)) return;
-    best_ = *value;
   }
+  if (!internal::may_be_kept(training, "ModelCheckpoint")) return;
+  if (value) best_ = *value;
   if (manager_ != nullptr) {
     manager_->save(training_info(training, logs));
     return;

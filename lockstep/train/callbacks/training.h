@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -93,7 +94,10 @@ class Training {
     if (!failure_) failure_ = why;
     stop();
   }
+  // The same for what a callback has thrown, which fit() throws again here; other workers get an Error with its text.
+  void fail(const std::exception_ptr& thrown);
   const std::optional<Error>& failure() const noexcept { return failure_; }
+  const std::exception_ptr& thrown() const noexcept { return thrown_; }
   // Whether it is so on any worker; all must ask at the same step. Who saves does: what a failed step has left is not kept.
   bool is_failing() const { return reach_.is_failing ? reach_.is_failing() : failure_.has_value(); }
 
@@ -106,6 +110,7 @@ class Training {
   // Used only on the thread that called fit().
   bool is_stopping_ = false;
   std::optional<Error> failure_;
+  std::exception_ptr thrown_;  // when that is what the failure was
 };
 
 }  // namespace lockstep

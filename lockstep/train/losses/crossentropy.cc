@@ -43,13 +43,28 @@ struct Rows {
   std::vector<std::int64_t> shape = {};  // of the labels
 };
 
+// Class numbers may come as floating-point numbers. What is no whole number is no class: an error, and on a GPU, which is not
+// asked, a label that gives NaN.
+at::Tensor class_numbers(const char* what, const at::Tensor& y_true) {
+  if (!y_true.is_floating_point()) return y_true.to(at::kLong);
+  constexpr double kMost = 1LL << 53;
+  const auto is_whole = y_true.eq(y_true.trunc()).logical_and(y_true.abs().lt(kMost));
+  if (y_true.is_cpu() && !is_whole.all().item<bool>()) {
+    const auto first = is_whole.logical_not().reshape({-1}).nonzero()[0].item<std::int64_t>();
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str(what, ": label ", first, " is ", y_true.reshape({-1})[first].item<double>(),
+                              ", which is no class; labels are class numbers: 0, 1, 2, ..."));
+  }
+  return at::where(is_whole, y_true, at::full_like(y_true, -1)).to(at::kLong);
+}
+
 Rows to_rows(const char* what, const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
   if (!is_dense(y_true)) require_dense(y_true, lockstep::str(what, ", y_true").c_str());
   if (!is_dense(y_pred)) require_dense(y_pred, lockstep::str(what, ", y_pred").c_str());
   const auto classes = axis_of(what, axis, y_pred);
   auto scores = to_floating(y_pred);
   if (classes != y_pred.dim() - 1) scores = scores.movedim(classes, -1);
-  auto labels = y_true.to(y_pred.device(), at::kLong);
+  auto labels = class_numbers(what, y_true).to(y_pred.device());
   if (labels.dim() == y_pred.dim() && labels.size(classes) == 1) labels = labels.squeeze(classes);
   if (labels.sizes() != scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1)))
     throw Error(ErrorCode::kInvalidArgument,

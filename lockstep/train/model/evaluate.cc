@@ -4,6 +4,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/strategy/strategy.h"
+#include "lockstep/train/model/leave_together.h"
 #include "lockstep/train/model/model_state.h"
 #include "lockstep/train/model/step_news.h"
 
@@ -61,7 +62,9 @@ Logs Model::evaluate(const ModelData& data, const EvaluateOptions& options) {
   const internal::EvaluationScope scope(*this);
   const auto distributed = internal::distribute(strategy(), data);
   if (!options.steps) internal::require_finite(distributed, "evaluate", "give steps");
-  return internal::evaluate(*this, distributed, shown, training);
+  auto logs = internal::evaluate(*this, distributed, shown, training);
+  internal::throw_if_failed(internal::replicas_of(*this).workers(), training);
+  return logs;
 }
 
 Logs Model::evaluate(const at::Tensor& x, const at::Tensor& y, const EvaluateOptions& options) {
@@ -110,26 +113,29 @@ Logs evaluate(Model& model, const DistributedDataset& data, const EvaluateOption
   progress.steps = options.steps.value_or(data.cardinality());
   runner.reset();
   runner.set_mode(false);
-  for (const auto& callback : options.callbacks) callback->on_test_begin(training);
+  auto* const workers = replicas_of(model).workers();
+  const auto tell = [&](const auto& call) {
+    for (const auto& callback : options.callbacks) guarded(workers, training, [&] { call(*callback); });
+  };
+  tell([&](Callback& one) { one.on_test_begin(training); });
   auto iterator = data.make_iterator();
   while (!options.steps || progress.step < *options.steps) {
     const auto batch = iterator.next();
     if (!batch) break;
     double rows = 0;
-    for (const auto& news :
-         exchange_news(replicas_of(model).workers(), {.rows = static_cast<double>(StepRunner::rows_of(*batch))}))
+    for (const auto& news : exchange_news(workers, {.rows = static_cast<double>(StepRunner::rows_of(*batch))}))
       rows += news.rows;
     runner.test(*batch, static_cast<std::int64_t>(rows));
     ++progress.step;
     progress.examples += static_cast<std::int64_t>(rows);
-    for (const auto& callback : options.callbacks) callback->on_test_batch_end(training);
+    tell([&](Callback& one) { one.on_test_batch_end(training); });
   }
   if (progress.step == 0)
     throw Error(ErrorCode::kInvalidArgument,
                 "evaluate: the data has no batch; is a file empty, or does batch() drop the remainder?");
   progress.steps = progress.step;
   const auto logs = runner.logs();
-  for (const auto& callback : options.callbacks) callback->on_test_end(training, logs);
+  tell([&](Callback& one) { one.on_test_end(training, logs); });
   return logs;
 }
 

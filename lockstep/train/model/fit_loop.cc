@@ -10,6 +10,7 @@
 #include "lockstep/collective/worker_group.h"
 #include "lockstep/data/node.h"
 #include "lockstep/strategy/strategy.h"
+#include "lockstep/train/model/leave_together.h"
 #include "lockstep/train/preemption.h"
 
 namespace lockstep::internal {
@@ -74,7 +75,7 @@ metrics::Direction FitLoop::direction_of(const std::string& logged) const {
 
 template <typename F>
 void FitLoop::tell(F&& call) {
-  for (const auto& callback : callbacks_) call(*callback);
+  for (const auto& callback : callbacks_) guarded(workers_, training_, [&] { call(*callback); });
 }
 
 void FitLoop::begin(const ModelData& data) {
@@ -139,6 +140,7 @@ History FitLoop::run_epochs() {
   }
   runner_.optimizer().use_averages();
   tell([&](Callback& one) { one.on_train_end(training_); });
+  agree_on_stop();
   return history;
 }
 
@@ -221,10 +223,10 @@ void FitLoop::end_epoch(History& history) {
   validate(logs);
   if (is_any(is_preempted())) progress_.is_preempted = true;
   is_between_epochs_ = true;
-  tell([&](Callback& one) {
-    one.on_epoch_end(training_, logs);
+  for (const auto& one : callbacks_) {
+    guarded(workers_, training_, [&] { one->on_epoch_end(training_, logs); });
     share(logs);
-  });
+  }
   is_between_epochs_ = false;
   history.epoch.push_back(progress_.epoch);
   history.logs.push_back(logs);
@@ -264,19 +266,7 @@ bool FitLoop::is_any(bool here) const {
 void FitLoop::agree_on_stop() {
   if (!is_any(training_.is_stopping())) return;
   training_.stop();
-  const auto& mine = training_.failure();
-  if (workers_ == nullptr) {
-    if (mine) throw *mine;
-    return;
-  }
-  const auto text = mine ? str(static_cast<int>(mine->code()), " ", mine->message()) : std::string();
-  const auto all = workers_->exchange("why training ends", text);
-  for (std::size_t worker = 0; worker < all.size(); ++worker) {
-    if (all[worker].empty()) continue;
-    const auto space = all[worker].find(' ');
-    throw Error(static_cast<ErrorCode>(std::stoi(all[worker].substr(0, space))),
-                str("worker ", worker, ": ", all[worker].substr(space + 1)));
-  }
+  throw_if_failed(workers_, training_);
 }
 
 }  // namespace lockstep::internal
