@@ -1,6 +1,7 @@
 #include "lockstep/ps/client.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
