@@ -50,8 +50,10 @@ TEST(FitOnGpu, GivesTheLossesOfTheCpu) {
 TEST(FitOnGpu, ALabelThatIsNoClassIsALossThatIsNoNumber) {
   const auto scores = torch::rand({3, 4}, torch::kCUDA).requires_grad_();
   const auto loss = sparse_categorical_crossentropy({.from_logits = true});
-  for (const std::int64_t label : {-3, 4, 1 << 20}) {
-    const auto losses = loss.per_example(torch::tensor({1, 0, 3}).index_put({torch::tensor(1)}, label).cuda(), scores).cpu();
+  const std::vector<torch::Tensor> bad{torch::tensor({1, -3, 3}), torch::tensor({1, 4, 3}), torch::tensor({1, 1 << 20, 3}),
+                                       torch::tensor({1.0, std::nan(""), 3.0}), torch::tensor({1.0, 1.5, 3.0})};
+  for (const auto& labels : bad) {
+    const auto losses = loss.per_example(labels.cuda(), scores).cpu();
     EXPECT_TRUE(losses[1].isnan().item<bool>());
     EXPECT_TRUE(losses[0].isfinite().item<bool>() && losses[2].isfinite().item<bool>());
   }
