@@ -203,9 +203,9 @@ class Untouched {
   std::int64_t count_ = 0;
 };
 
-// A rule's text may be spoiled, too: a factory refuses it with a typed error.
+// As a real factory: refuses a spoiled text, and values that have no gradients.
 std::unique_ptr<UpdateRule> half_rule(const std::string& spec, const at::Tensor& value) {
-  if (spec != "0.5") throw Error(ErrorCode::kInvalidArgument, "no such rule");
+  if (spec != "0.5" || !value.is_floating_point()) throw Error(ErrorCode::kInvalidArgument, "no such rule");
   return testing::plain_rule(spec, value);
 }
 
