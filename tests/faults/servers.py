@@ -92,7 +92,7 @@ class Servers:
 
 
 # Workers are killed and come back, connections are cut, bytes are held back: each acknowledged addition was done once.
-@fault("ps_counting", limit=1500 if INCREMENTS > 1_000_000 else 90)
+@fault("ps_counting", limit=90 + INCREMENTS / 1000)
 def ps_counting(at):
     closures = -(-INCREMENTS // PER_CLOSURE)
     job = Servers(at, workers=4, forwarded=True, closures=closures, requests=50, additions=16)
