@@ -50,6 +50,7 @@
 #include "lockstep/ps/embedding_lookup.h"
 #include "lockstep/ps/partitioner.h"
 #include "lockstep/ps/per_worker_values.h"
+#include "lockstep/ps/per_worker_variable.h"
 #include "lockstep/ps/remote_function.h"
 #include "lockstep/ps/remote_value.h"
 #include "lockstep/ps/server_variables.h"

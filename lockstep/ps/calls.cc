@@ -18,11 +18,19 @@ struct Try {
   ServerCall* call;
   int tries = 0;
   std::unique_ptr<CallTarget::Pending> pending = nullptr;
+  std::optional<Error> last_error = std::nullopt;
 };
 
-Error named(const Error& error, const Link& link) {
+// Whether an error says that the server is not there, or has lost something, and not what is wrong with the request.
+bool is_about_server(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kAborted ||
+         code == ErrorCode::kCancelled;
+}
+
+TaskError named(const Error& error, const Link& link) {
   const auto text = error.message();
-  return text.find(link.name()) == std::string::npos ? Error(error.code(), str(link.name(), ": ", text)) : error;
+  return {error.code(), is_about_server(error.code()) ? link.name() : "",
+          text.find(link.name()) == std::string::npos ? str(link.name(), ": ", text) : text};
 }
 
 // A call that could not even be started.
@@ -63,12 +71,16 @@ bool must_try_again(Try& one, const Deadline& deadline) {
     ++one.tries;
     const bool may_pass = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;
     if (!may_pass) {
-      call.error = named(error, *call.link);
+      call.error.emplace(named(error, *call.link));
       return false;
     }
+    // A last try that had hardly any time says nothing about the server: the one before it does.
+    const bool is_out_of_time = deadline.has_passed() && error.code() == ErrorCode::kDeadlineExceeded && one.last_error;
+    if (!is_out_of_time) one.last_error.emplace(error);
     if (!deadline.has_passed()) return true;
-    call.error = Error(error.code(), str(call.link->name(), ": ", call.method, " has no answer after ", one.tries,
-                                         one.tries == 1 ? " try" : " tries", "; the last: ", error.message()));
+    call.error.emplace(one.last_error->code(), call.link->name(),
+                       str(call.link->name(), ": ", call.method, " has no answer after ", one.tries,
+                           one.tries == 1 ? " try" : " tries", "; the last: ", one.last_error->message()));
     return false;
   }
 }
@@ -127,9 +139,14 @@ void make_calls(std::vector<ServerCall>& calls, const CallOptions& options, cons
   }
 }
 
+void throw_error(const TaskError& error) {
+  if (error.task().empty()) throw Error(error);
+  throw TaskError(error);
+}
+
 void throw_if_any_failed(const std::vector<ServerCall>& calls) {
   for (const auto& call : calls)
-    if (call.error) throw Error(*call.error);
+    if (call.error) throw_error(*call.error);
 }
 
 }  // namespace lockstep::ps

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/base/error.h"
 #include "lockstep/ps/call_target.h"
 #include "lockstep/ps/store_messages.h"
+#include "lockstep/ps/task_error.h"
 
 // Many calls to several servers at once, repeated until they are answered. A client's own.
 
@@ -66,7 +66,7 @@ struct ServerCall {
   const char* method;
   Outgoing request;
   std::function<void(Incoming& reply)> on_reply = nullptr;  // on the thread that waits
-  std::optional<Error> error = std::nullopt;                // how it ended; the text names the server
+  std::optional<TaskError> error = std::nullopt;            // how it ended; the text names the server
 };
 
 struct CallOptions {
@@ -77,6 +77,9 @@ struct CallOptions {
 // Makes all of them, in their order and some at a time for each server. One that ends with kUnavailable, or has no answer after
 // `one_try`, is made again, until the deadline. Returns when all have ended, with or without an error.
 void make_calls(std::vector<ServerCall>& calls, const CallOptions& options, const Deadline& deadline);
+
+// Throws it: a TaskError when it is about the server, an Error when it is about what was asked for.
+[[noreturn]] void throw_error(const TaskError& error);
 
 // Throws the first of their errors.
 void throw_if_any_failed(const std::vector<ServerCall>& calls);

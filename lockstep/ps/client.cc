@@ -146,9 +146,9 @@ struct ParameterClient::State {
 void ParameterClient::State::carry_out(const std::vector<Change>& changes, const Deadline& deadline) const {
   std::vector<const Change*> left;
   for (const auto& change : changes) left.push_back(&change);
-  std::optional<Error> first_error;
-  const auto note = [&](const Error& error) {
-    if (!first_error) first_error = error;
+  std::optional<TaskError> first_error;
+  const auto note = [&](const TaskError& error) {
+    if (!first_error) first_error.emplace(error);
   };
   while (!left.empty()) {
     std::vector<ServerCall> stages;
@@ -177,7 +177,7 @@ void ParameterClient::State::carry_out(const std::vector<Change>& changes, const
     }
     left = std::move(again);
   }
-  if (first_error) throw Error(*first_error);
+  if (first_error) throw_error(*first_error);
 }
 
 ParameterClient::ParameterClient(const std::vector<std::shared_ptr<CallTarget>>& servers, const ClientOptions& options)

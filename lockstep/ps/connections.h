@@ -20,9 +20,10 @@ struct TaskFacts {
   std::string name = "";
   std::int64_t pid = 0;
   std::int64_t gpus = 0;
+  std::int64_t replicas = 0;  // of a worker: how many devices compute
   template <typename Fields>
   void list(Fields& fields) {
-    fields(name, pid, gpus);
+    fields(name, pid, gpus, replicas);
   }
 };
 

@@ -11,8 +11,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/ps/value_codec.h"
 #include "lockstep/ps/worker_context.h"
+#include "lockstep/variable/no_variables.h"
 
 // Calls a function with arguments that came as bytes.
+
+namespace lockstep::data {
+class Dataset;
+}  // namespace lockstep::data
 
 namespace lockstep::ps {
 
@@ -144,6 +149,8 @@ struct Invocation {
 
   static Resource create(F function, Decoder& decoder) {
     using Object = typename Made<Result>::type;
+    std::optional<internal::NoVariables> no_variables;
+    if constexpr (std::is_same_v<Object, data::Dataset>) no_variables.emplace("a function that makes a dataset");
     auto object = Made<Result>::make([&]() -> Result { return with_arguments(function, decoder, Given()); });
     if (!object) throw Error(ErrorCode::kInvalidArgument, "a function that makes a per-worker value returned a null pointer");
     return {std::move(object), typeid(Object)};

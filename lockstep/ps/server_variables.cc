@@ -39,22 +39,22 @@ RowSplit split_of(const VariableAddress& address) {
 }
 
 RemoteDescription described(const VariableAddress& address) {
-  return {address.name, address.sizes, address.dtype, address.is_trainable};
+  return {address.name, address.sizes, address.dtype, address.is_trainable, address.aggregation};
 }
 
-// A variable on one server, or in parts on several.
-class OnServers : public RemoteVariable {
+// A variable on one server, or in parts on several; or this worker's copy of one.
+class OnServers : public RemoteVariable, public Addressed {
  public:
   OnServers(std::shared_ptr<ServerVariables> home, VariableAddress address, std::shared_ptr<ReplicaSet> replicas)
       : home_(std::move(home)), address_(std::move(address)), split_(split_of(address_)), replicas_(std::move(replicas)) {}
 
-  const VariableAddress& address() const noexcept { return address_; }
+  const VariableAddress& address() const noexcept override { return address_; }
 
   at::Tensor read() const override {
     if (t_cache != nullptr)
       if (const auto found = t_cache->find(address_.parts[0].name); found != t_cache->end()) return found->second.clone();
     auto value = at::empty(address_.sizes, address_.dtype);
-    home_->client().read(readings(value));
+    client().read(readings(value));
     if (t_cache != nullptr) t_cache->emplace(address_.parts[0].name, value.clone());
     return value;
   }
@@ -72,17 +72,17 @@ class OnServers : public RemoteVariable {
       readings.push_back({place.server, place.name, at::tensor(part.rows, at::kLong), at::empty(sizes, address_.dtype)});
     }
     if (readings.size() == 1) readings[0].into = rows;
-    home_->client().read_rows(readings);
+    client().read_rows(readings);
     for (std::size_t i = 0; readings.size() > 1 && i < readings.size(); ++i)
       rows.index_copy_(0, at::tensor(parts[i].positions, at::kLong), readings[i].into);
     return rows;
   }
 
   void write(VariableWrite how, const at::Tensor& value) override {
-    home_->client().update(updates(kind_of(how, false), value.contiguous()));
+    client().update(updates(kind_of(how, false), value.contiguous()));
   }
   void write_rows(VariableWrite how, const IndexedSlices& rows) override {
-    home_->client().update(row_updates(kind_of(how, true), rows));
+    client().update(row_updates(kind_of(how, true), rows));
   }
 
   // Of all of it into `whole`, which is contiguous.
@@ -115,6 +115,7 @@ class OnServers : public RemoteVariable {
 
   std::vector<std::string> devices() const override {
     std::vector<std::string> names;
+    if (address_.is_per_worker) return home_->copies().devices;
     for (const auto& part : address_.parts) names.push_back(str("/job:ps/replica:0/task:", part.server, "/device:CPU:0"));
     return names;
   }
@@ -123,14 +124,18 @@ class OnServers : public RemoteVariable {
     std::vector<Variable> all;
     if (address_.parts.size() < 2) return all;
     for (const auto& part : address_.parts) {
-      VariableAddress one{part.name, address_.sizes, address_.dtype, address_.is_trainable, {part}};
+      auto one = address_;
+      one.name = part.name;
       one.sizes[0] = part.rows;
+      one.parts = {part};
       all.push_back(home_->find(one, replicas_));
     }
     return all;
   }
 
  private:
+  ParameterClient& client() const { return address_.is_per_worker ? *home_->copies().client : home_->client(); }
+
   // The rows of `whole` that part i has; contiguous as `whole` is.
   at::Tensor part_of(const at::Tensor& whole, std::size_t i) const {
     return address_.parts.size() == 1 ? whole : whole.narrow(0, split_.begin(i), split_.size(i));
@@ -164,7 +169,8 @@ std::string ServerVariables::unused_name(const std::string& name) {
 
 VariableAddress ServerVariables::create(const RemoteDescription& description, const Creation& creation) {
   const auto shards = creation.server ? 1 : count_shards(partitioner_, description.sizes, description.dtype);
-  VariableAddress address{description.name, description.sizes, description.dtype, description.is_trainable, {}};
+  VariableAddress address{description.name,         description.sizes,       description.dtype,
+                          description.is_trainable, description.aggregation, {}};
   {
     const std::lock_guard lock(mu_);
     const auto name = unused_name(prefix_ + description.name);
@@ -202,12 +208,33 @@ std::shared_ptr<RemoteVariable> ServerVariables::create(const RemoteDescription&
   return std::make_shared<OnServers>(shared_from_this(), create(description, creation), replicas());
 }
 
-Variable ServerVariables::find(const VariableAddress& address, std::shared_ptr<ReplicaSet> replicas) {
+// A copy begins with what the parameter server keeps for it.
+void ServerVariables::begin_copy(const VariableAddress& address) {
+  const auto& part = address.parts[0];
+  {
+    const std::lock_guard lock(mu_);
+    if (begun_.contains(part.name)) return;
+  }
+  const auto value = at::empty(address.sizes, address.dtype);
+  client_->read({{part.server, part.name, value}});
+  Description one{part.name, static_cast<std::int8_t>(address.dtype), address.sizes, address.sizes};
+  one.is_trainable = address.is_trainable;
+  copies_.client->create({{0, one, value}});
+  const std::lock_guard lock(mu_);
+  begun_.insert(part.name);
+}
+
+Variable ServerVariables::find(const VariableAddress& given, std::shared_ptr<ReplicaSet> replicas) {
+  auto address = given;
+  if (address.is_per_worker) {
+    begin_copy(address);
+    address.parts[0].server = 0;
+  }
   return internal::handle_of(std::make_shared<OnServers>(shared_from_this(), address, replicas), described(address), replicas);
 }
 
 const VariableAddress* address_of(const Variable& variable) {
-  const auto* const remote = on_servers(variable);
+  const auto* const remote = dynamic_cast<const Addressed*>(variable.remote());
   return remote == nullptr ? nullptr : &remote->address();
 }
 

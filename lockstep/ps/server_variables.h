@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,21 +32,31 @@ struct VariableAddress {
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
   bool is_trainable = true;
-  std::vector<Part> parts;  // one: it is whole
+  VariableAggregation aggregation = VariableAggregation::kNone;
+  std::vector<Part> parts;     // one: it is whole
+  bool is_per_worker = false;  // there is how each worker's copy begins
   template <typename Fields>
   void list(Fields& fields) {
-    fields(name, sizes, dtype, is_trainable, parts);
+    fields(name, sizes, dtype, is_trainable, aggregation, parts, is_per_worker);
   }
+};
+
+// What all kinds of remote variables of a job have.
+class Addressed {
+ public:
+  virtual ~Addressed() = default;
+  virtual const VariableAddress& address() const noexcept = 0;
 };
 
 // The variables of a job on its parameter servers. Each new one, or each of its parts, goes to the next server. Thread-safe.
 class ServerVariables : public VariableHost, public std::enable_shared_from_this<ServerVariables> {
  public:
-  // `prefix`: of the names of those that are made here.
+  // `prefix`: of the names of those that are made here; a coordinator's have none.
   explicit ServerVariables(std::shared_ptr<ParameterClient> client, Partitioner partitioner = nullptr, std::string prefix = "");
 
   std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                          const Variable* beside) override;
+  bool is_on_coordinator() const noexcept override { return prefix_.empty(); }
 
   struct Creation {
     std::string rule = "";                          // of its optimizer: OptimizerSpec::to_text()
@@ -54,7 +65,7 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
     std::optional<std::uint32_t> server = std::nullopt;  // there, and whole
   };
   VariableAddress create(const RemoteDescription& description, const Creation& creation);
-  // A handle of a variable that is there, for these replicas.
+  // A handle of a variable that is there, for these replicas. Of a per-worker one: of this worker's copy.
   Variable find(const VariableAddress& address, std::shared_ptr<ReplicaSet> replicas);
 
   using Tensors = std::vector<std::pair<Variable, at::Tensor>>;
@@ -67,23 +78,34 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
 
   ParameterClient& client() const noexcept { return *client_; }
 
+  // Where copies of per-worker variables are: on the coordinator all workers, on a worker itself. Set before the first.
+  struct Copies {
+    std::shared_ptr<ParameterClient> client = nullptr;
+    std::vector<std::string> devices = {};
+  };
+  const Copies& copies() const noexcept { return copies_; }
+  void set_copies(Copies copies) { copies_ = std::move(copies); }
+
   // Whose variables those are that travel to this process; null: nobody's. Set before the first does.
   std::shared_ptr<ReplicaSet> replicas() const { return replicas_.lock(); }
   void set_replicas(const std::shared_ptr<ReplicaSet>& replicas) { replicas_ = replicas; }
 
  private:
   std::string unused_name(const std::string& name);
+  void begin_copy(const VariableAddress& address);
 
   // Const after construction.
   const std::shared_ptr<ParameterClient> client_;
   const Partitioner partitioner_;
   const std::string prefix_;
   std::weak_ptr<ReplicaSet> replicas_;
+  Copies copies_;
 
   // Guarded by mu_.
   std::mutex mu_;
   std::uint32_t next_server_ = 0;
   std::map<std::string, int> names_;  // how often each was asked for
+  std::set<std::string> begun_;       // copies of this worker's
 };
 
 // Null for a variable that lives in this process.

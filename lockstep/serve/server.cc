@@ -59,7 +59,8 @@ Task task_of(const ClusterResolver* resolver) {
   return {*resolver->task_type(), resolver->task_id().value_or(0)};
 }
 
-std::vector<std::string> devices_here() {
+std::vector<std::string> devices_of(const ServerOptions& options) {
+  if (!options.devices.empty()) return options.devices;
   const auto gpus = list_logical_devices("GPU");
   return gpus.empty() ? std::vector<std::string>{"CPU:0"} : gpus;
 }
@@ -71,12 +72,12 @@ struct Server::State {
   State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options);
 
   void serve_variables(const ServerOptions& options);
-  void serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc);
+  void serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options);
 
   // Const after construction.
   const std::string name;
   std::map<std::string, ps::Method> methods;
-  std::unique_ptr<ps::VariableStore> store;      // of a parameter server
+  std::unique_ptr<ps::VariableStore> store;      // of a parameter server; of a worker, its copies of per-worker variables
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
   std::unique_ptr<WorkerStrategy> strategy;
@@ -92,11 +93,12 @@ struct Server::State {
 Server::State::State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options)
     : name(ps::task_name(task)) {
   const auto spec = resolver.cluster_spec();
-  const auto rpc = ps::rpc_options(options.secret, options.tls);
   if (task.type == "ps") serve_variables(options);
-  else serve_closures(spec, task, rpc);
+  else serve_closures(spec, task, options);
+  const auto rpc = ps::rpc_options(options.secret, options.tls);
   const ps::TaskFacts facts{name, getpid(),
-                            task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size())};
+                            task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size()),
+                            strategy == nullptr ? 0 : strategy->num_replicas_in_sync()};
   methods[ps::TaskFacts::kMethod] = {[facts](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(facts); },
                                      ps::HandlerKind::kQuick};
   const auto address = Address::parse(spec.task_address(task.type, task.index), name);
@@ -109,11 +111,18 @@ void Server::State::serve_variables(const ServerOptions& options) {
   methods = store->methods();
 }
 
-void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc) {
-  connections = std::make_unique<ps::Connections>(spec, /*is_coordinator=*/false, rpc, ps::ClientOptions{});
+void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {
+  store = std::make_unique<ps::VariableStore>();
+  const ps::ClientOptions client{.timeout = options.call_timeout};
+  connections =
+      std::make_unique<ps::Connections>(spec, /*is_coordinator=*/false, ps::rpc_options(options.secret, options.tls), client);
   variables = std::make_shared<ps::ServerVariables>(connections->client, nullptr, str("worker_", task.index, "/"));
-  const auto devices = devices_here();
-  strategy = std::make_unique<WorkerStrategy>(devices, variables, str("/job:worker/replica:0/task:", task.index));
+  const auto prefix = str("/job:worker/replica:0/task:", task.index);
+  const auto itself = std::make_shared<ps::RpcChannel>(name, Address::parse(spec.task_address(task.type, task.index), name),
+                                                       ps::rpc_options(options.secret, options.tls));
+  variables->set_copies({std::make_shared<ps::ParameterClient>(std::vector{itself}, client), {prefix + "/device:CPU:0"}});
+  const auto devices = devices_of(options);
+  strategy = std::make_unique<WorkerStrategy>(devices, variables, prefix);
   const WorkerTask worker{static_cast<int>(task.index), static_cast<int>(spec.num_tasks("worker")), name,
                           static_cast<int>(devices.size())};
   closures =
@@ -121,7 +130,8 @@ void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, co
                                              return std::static_pointer_cast<void>(std::make_shared<Scope>(strategy->scope()));
                                            }});
   closures->attach(variables);
-  methods = closures->methods();
+  methods = store->methods();
+  methods.merge(closures->methods());
 }
 
 Server::Server(std::shared_ptr<const ClusterResolver> cluster_resolver, const ServerOptions& options) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/coordination.h"
@@ -16,6 +18,11 @@ struct ServerOptions {
   TlsFiles tls = {};
   // Of a parameter server: what its variables and their optimizers may take; 0: what the machine has.
   std::size_t most_bytes = 0;
+  // Of a worker: what strategy.run() in its closures computes on, a replica each ("GPU:0", "CPU:1"). None: all GPUs, else the
+  // CPU. All workers have as many.
+  std::vector<std::string> devices = {};
+  // Of a worker: how long a read or write of a variable is tried, over connections that break and servers that come back.
+  std::chrono::nanoseconds call_timeout = std::chrono::minutes(1);
 };
 
 // A parameter server, or a worker that does what a coordinator schedules. Serves at its address in the cluster from its

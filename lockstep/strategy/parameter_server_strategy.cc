@@ -33,11 +33,16 @@ void require_servers(const ClusterResolver* resolver) {
 
 // The devices of one worker, as the coordinator names them: relative.
 std::vector<std::string> devices_of(const std::vector<ps::TaskFacts>& workers) {
-  for (const auto& worker : workers)
+  for (const auto& worker : workers) {
     if (worker.gpus != workers[0].gpus)
       throw Error(ErrorCode::kInvalidArgument,
                   str(kName, ": ", workers[0].name, " has ", workers[0].gpus, " GPUs and ", worker.name, " ", worker.gpus,
                       "; all workers must have as many (CUDA_VISIBLE_DEVICES hides some)"));
+    if (worker.replicas != workers[0].replicas)
+      throw Error(ErrorCode::kInvalidArgument,
+                  str(kName, ": ", workers[0].name, " computes on ", workers[0].replicas, " devices and ", worker.name, " on ",
+                      worker.replicas, "; all workers must have as many (ServerOptions::devices)"));
+  }
   return {"CPU:0"};
 }
 
@@ -52,6 +57,11 @@ struct ParameterServerStrategy::Start {
                                                     ps::ClientOptions{.timeout = options.call_timeout});
     devices = resolve_devices(kName, devices_of(connections->wait_for_all(Deadline::after(options.join_timeout))), 1);
     variables = std::make_shared<ps::ServerVariables>(connections->client, std::move(partitioner));
+    ps::ServerVariables::Copies copies{
+        std::make_shared<ps::ParameterClient>(connections->workers, ps::ClientOptions{.timeout = options.call_timeout})};
+    for (std::size_t worker = 0; worker < connections->workers.size(); ++worker)
+      copies.devices.push_back(str("/job:worker/replica:0/task:", worker, "/device:CPU:0"));
+    variables->set_copies(std::move(copies));
   }
 
   std::shared_ptr<const ClusterResolver> resolver;

@@ -13,9 +13,31 @@
 #include "lockstep/replica/mode.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy_extended.h"
+#include "lockstep/variable/variable_host.h"
 
 namespace lockstep {
 namespace {
+
+bool is_coordinator(const ReplicaSet& replicas) {
+  const auto& host = replicas.options().variable_host;
+  return host != nullptr && host->is_on_coordinator();
+}
+
+void note_use_on_coordinator(const ReplicaSet& replicas, const char* what) {
+  if (is_coordinator(replicas))
+    log_once(LogLevel::kWarning, str(what,
+                                     "() of a ParameterServerStrategy was called on the coordinator, which it then runs on "
+                                     "alone; call it in a function that is given to ClusterCoordinator::schedule()"));
+}
+
+void refuse_input_on_coordinator(const ReplicaSet& replicas, const char* what) {
+  if (is_coordinator(replicas))
+    throw Error(ErrorCode::kInvalidArgument,
+                str(what,
+                    "() of a ParameterServerStrategy on the coordinator: workers read the data; call it in a function that is "
+                    "given to ClusterCoordinator::create_per_worker_resource(), or give the function that makes the dataset "
+                    "to create_per_worker_dataset()"));
+}
 
 // What experimental_set_strategy entered.
 thread_local std::unique_ptr<Scope> t_set_strategy;
@@ -110,6 +132,7 @@ void Strategy::note_whole_element() const {
 
 void Strategy::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   require_cross_replica_or_default("run");
+  note_use_on_coordinator(*replicas_, "run");
   if (!is_default()) return replicas_->run(body);
   ReplicaContext context(*replicas_, 0);
   const internal::ModeGuard mode({replicas_, &context});
@@ -117,6 +140,7 @@ void Strategy::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
 }
 
 at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis) {
+  note_use_on_coordinator(*replicas_, "reduce");
   if (!axis.is_given()) {
     if (is_default()) return values[0];
     if (replicas_->workers() != nullptr) return reduce_over_workers(*replicas_->workers(), op, values, "reduce");
@@ -160,6 +184,7 @@ at::Tensor Strategy::gather_leaf(std::span<const at::Tensor> values, std::int64_
 
 at::Tensor Strategy::reduce(ReduceOpArg op, const at::Tensor& value, const Axis& axis) {
   require_cross_replica_or_default("reduce");
+  note_use_on_coordinator(*replicas_, "reduce");
   if (axis.is_given()) return reduce_leaf(op, std::vector<at::Tensor>(replicas_->size(), value), axis);
   require_dense(value, "reduce");
   // With other workers each has a value of its own.
@@ -195,10 +220,12 @@ at::Tensor Strategy::gather(const at::Tensor& value, std::int64_t axis) {
 }
 
 DistributedDataset Strategy::experimental_distribute_dataset(const data::Dataset& dataset, const InputOptions& options) {
+  refuse_input_on_coordinator(*replicas_, "experimental_distribute_dataset");
   return DistributedDataset::from_dataset(*replicas_, dataset, options);
 }
 
 DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFn& dataset_fn, const InputOptions& options) {
+  refuse_input_on_coordinator(*replicas_, "distribute_datasets_from_function");
   return DistributedDataset::from_function(*replicas_, dataset_fn, options);
 }
 

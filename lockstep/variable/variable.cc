@@ -206,6 +206,10 @@ Variable& Variable::write(VariableWrite how, const at::Tensor& value, bool is_li
     Offer mine{state_.get(), what, &value, is_literal};
     state_->replicas->merge(*context, "a write to a variable", &mine,
                             [&](std::span<void* const> offers) { apply_to_all(combine(*state_, what, offers)); });
+  } else if (replica >= 0 && is_remote() && context != nullptr && state_->replicas->size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str(what, " to variable '", name(), "', of which there is one for all ", state_->replicas->size(),
+                    " replicas, inside a replica: it has aggregation NONE; give it SUM, MEAN or ONLY_FIRST_REPLICA"));
   } else if (replica >= 0) {
     apply(state_->components[is_remote() ? 0 : static_cast<std::size_t>(replica)], value);
   } else if (state_->is_on_read() && state_->aggregation == VariableAggregation::kNone) {

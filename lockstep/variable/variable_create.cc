@@ -9,6 +9,7 @@
 #include "lockstep/collective/over_workers.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
+#include "lockstep/variable/no_variables.h"
 #include "lockstep/variable/variable_state.h"
 
 namespace lockstep {
@@ -16,6 +17,7 @@ namespace {
 
 thread_local int t_default_scopes = 0;
 thread_local const Variable* t_beside = nullptr;
+thread_local const char* t_no_variables = nullptr;
 
 void require_valid(const VariableOptions& options, const at::Tensor& initial) {
   if (options.synchronization == VariableSynchronization::kNone)
@@ -70,7 +72,7 @@ at::Tensor part_of(const Beginning& beginning, const std::string& name, const st
 std::shared_ptr<Variable::State> make_on_host(const std::shared_ptr<ReplicaSet>& replicas, const Beginning& beginning,
                                               const VariableOptions& options) {
   auto state = make_empty(replicas, options);
-  RemoteDescription description{state->name, beginning.shape, beginning.dtype, state->trainable};
+  RemoteDescription description{state->name, beginning.shape, beginning.dtype, state->trainable, state->aggregation};
   auto part = beginning.part;
   if (part != nullptr) {
     part = [&](const auto& shape, const auto& offset) { return part_of(beginning, state->name, shape, offset); };
@@ -140,6 +142,10 @@ std::shared_ptr<Variable::State> make(const Beginning& beginning, const Variable
   if (!beginning.whole && !beginning.part)
     throw Error(ErrorCode::kInvalidArgument,
                 str("variable '", options.name, "': the initializer is empty; give a function that returns a tensor"));
+  if (t_no_variables != nullptr)
+    throw Error(ErrorCode::kInvalidArgument,
+                str("variable '", options.name, "' is made in ", t_no_variables,
+                    ", which is called again on every worker; make it before, in the strategy's scope()"));
   const auto mode = internal::current_mode();
   const auto replicas = internal::strategy_replicas(mode);
   if (replicas != nullptr && t_default_scopes > 0)
@@ -209,12 +215,16 @@ Variable handle_of(std::shared_ptr<RemoteVariable> remote, const RemoteDescripti
   state->name = description.name;
   state->replicas = std::move(replicas);
   state->trainable = description.is_trainable;
+  state->aggregation = description.aggregation;
   make_remote(*state, std::move(remote), description.sizes, description.dtype);
   return Variable(std::move(state));
 }
 
 BesideGuard::BesideGuard(const Variable& variable) : variable_(variable), previous_(std::exchange(t_beside, &variable_)) {}
 BesideGuard::~BesideGuard() { t_beside = previous_; }
+
+NoVariables::NoVariables(const char* where) : previous_(std::exchange(t_no_variables, where)) {}
+NoVariables::~NoVariables() { t_no_variables = previous_; }
 
 DefaultScope::DefaultScope() { ++t_default_scopes; }
 DefaultScope::~DefaultScope() { --t_default_scopes; }

@@ -35,6 +35,7 @@ struct RemoteDescription {
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
   bool is_trainable = true;
+  VariableAggregation aggregation = VariableAggregation::kNone;
 };
 
 namespace internal {
@@ -54,6 +55,9 @@ class VariableHost {
   // wants it.
   virtual std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                                  const Variable* beside) = 0;
+
+  // Whether this process only hands out work: its replicas are there for small things, and read no datasets.
+  virtual bool is_on_coordinator() const noexcept = 0;
 };
 
 }  // namespace lockstep

@@ -34,6 +34,7 @@ struct Kept : RemoteVariable {
 };
 
 struct Shelf : VariableHost {
+  bool is_on_coordinator() const noexcept override { return false; }
   std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                          const Variable* beside) override {
     auto one = std::make_shared<Kept>();

@@ -30,6 +30,7 @@ import misdeeds  # noqa: F401
 import neighbours  # noqa: F401
 import registry
 import restarts  # noqa: F401
+import servers  # noqa: F401
 import stalls  # noqa: F401
 import strangers  # noqa: F401
 

@@ -6,6 +6,7 @@ namespace {
 const std::vector<Suite> kSuites = {
     {"autoshard", answer_autoshard, difference_in_autoshard},
     {"contexts", answer_contexts, difference_in_contexts},
+    {"coordinator", answer_coordinator, difference_in_coordinator},
     {"dataset_ops", answer_dataset_ops, difference_in_dataset_ops},
     {"losses", answer_losses},
     {"metrics", answer_metrics},
@@ -32,10 +33,8 @@ Suite suite_of(const std::string& file) {
 
 Json refuse(const Case& one) {
   // What the cases of a file share; then what they call the thing under test.
-  static const std::map<std::string, std::string> owners = {{"coordinator", "ClusterCoordinator: "},
-                                                            {"multi_worker", "MultiWorkerMirroredStrategy: "},
-                                                            {"sharded_variable", "ShardedVariable: "},
-                                                            {"v1", "compat::v1: "}};
+  static const std::map<std::string, std::string> owners = {
+      {"multi_worker", "MultiWorkerMirroredStrategy: "}, {"sharded_variable", "ShardedVariable: "}, {"v1", "compat::v1: "}};
   const auto owner = owners.find(one.file);
   const auto prefix = "needs " + (owner == owners.end() ? "" : owner->second);
   for (const char* key : {"api", "call", "optimizer", "metric", "loss", "schedule", "partitioner", "reader"})

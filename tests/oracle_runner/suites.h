@@ -15,6 +15,8 @@ Json answer_autoshard(const Case& one);
 std::optional<Difference> difference_in_autoshard(const Case& one);
 Json answer_contexts(const Case& one);
 std::optional<Difference> difference_in_contexts(const Case& one);
+Json answer_coordinator(const Case& one);
+std::optional<Difference> difference_in_coordinator(const Case& one);
 Json answer_dataset_ops(const Case& one);
 std::optional<Difference> difference_in_dataset_ops(const Case& one);
 Json answer_losses(const Case& one);
