@@ -302,29 +302,39 @@ std::vector<ParameterClient::ReadResult> ParameterClient::read(const std::vector
   return results;
 }
 
-void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline) {
+std::vector<std::uint64_t> ParameterClient::read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline) {
   struct Batch {
     ReadRowsRequest request = {};
+    std::vector<std::size_t> indices = {};  // of the tables
     std::vector<Piece> ids = {};
     std::vector<std::span<std::byte>> into = {};
     std::size_t bytes = 0;
   };
+  std::vector<std::uint64_t> versions(tables.size(), ~0ULL);
   std::vector<Target> targets;
   std::vector<ServerCall> calls;
   std::map<std::size_t, Batch> open;
   const auto close = [&](std::size_t server, Batch& batch) {
-    const auto store = [name = batch.request.tables[0].first, into = batch.into, bytes = batch.bytes](Incoming& reply) {
-      require_bytes(name, reply, bytes);
+    const auto store = [&, indices = batch.indices, into = batch.into, bytes = batch.bytes](Incoming& reply) {
+      const auto answer = from_bytes<ReadRowsReply>(reply.fields());
+      require(answer.versions.size() == indices.size(), "a reply to another request");
+      require_bytes(tables[indices[0]].name, reply, bytes);
       for (const auto& part : into) reply.read(part);
+      for (std::size_t i = 0; i < indices.size(); ++i)
+        versions[indices[i]] = std::min(versions[indices[i]], answer.versions[i]);
     };
     calls.push_back({&state_->at(server), methods::kReadRows, {to_bytes(batch.request), batch.ids}, store});
     batch = {};
   };
-  for (const auto& table : tables) {
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const auto& table = tables[i];
     require_ids(table.name, table.ids, table.into);
     targets.emplace_back(table.into);
     const auto count = static_cast<std::size_t>(table.ids.numel());
-    if (count == 0) continue;
+    if (count == 0) {
+      versions[i] = 0;
+      continue;
+    }
     const auto ids = std::vector{piece_of(dense(table.ids))};
     const auto row_bytes = targets.back().bytes() / count;
     // As many rows as a piece has bytes for: of them, or of their ids.
@@ -334,6 +344,7 @@ void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const Maybe
       auto& batch = open[table.server];
       if (batch.bytes + rows * row_bytes > state_->options.piece_bytes && batch.bytes > 0) close(table.server, batch);
       batch.request.tables.emplace_back(table.name, rows);
+      batch.indices.push_back(i);
       for (auto& piece : cut(ids, first * sizeof(std::int64_t), rows * sizeof(std::int64_t)))
         batch.ids.push_back(std::move(piece));
       batch.into.push_back(targets.back().part(first * row_bytes, rows * row_bytes));
@@ -345,6 +356,7 @@ void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const Maybe
   state_->make(calls, state_->until(deadline));
   throw_if_any_failed(calls);
   for (const auto& target : targets) target.finish();
+  return versions;
 }
 
 ParameterClient::State::Change ParameterClient::State::change_of(std::size_t server, Link::Ticket ticket,
@@ -359,7 +371,7 @@ ParameterClient::State::Change ParameterClient::State::change_of(std::size_t ser
   std::size_t reply_bytes = 0;
   for (const auto index : indices) {
     const auto& update = updates[index];
-    Operation operation{.name = update.name, .kind = update.kind, .number = update.number};
+    Operation operation{.name = update.name, .kind = update.kind, .number = update.number, .made_of = update.made_of};
     if (update.kind != Operation::Kind::kSetLearningRate) {
       operation.dtype = dtype_of(update.values);
       operation.shape = update.values.sizes().vec();

@@ -69,16 +69,18 @@ class ParameterClient {
     at::Tensor ids = {};   // int64, of this part of the variable
     at::Tensor into = {};  // [ids, ...]
   };
-  void read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline = std::nullopt);
+  // The version of each; the lowest, when they came in pieces and were updated meanwhile.
+  std::vector<std::uint64_t> read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline = std::nullopt);
 
   struct Update {
     std::size_t server = 0;
     std::string name = "";
     Operation::Kind kind = Operation::Kind::kAssign;
-    at::Tensor values = {};     // not of kSetLearningRate
-    at::Tensor ids = {};        // int64; of operations on rows
-    double number = 0;          // of kSetLearningRate
-    at::Tensor new_value = {};  // when defined, gets the variable as it is after all of them
+    at::Tensor values = {};                               // not of kSetLearningRate
+    at::Tensor ids = {};                                  // int64; of operations on rows
+    double number = 0;                                    // of kSetLearningRate
+    at::Tensor new_value = {};                            // when defined, gets the variable as it is after all of them
+    std::optional<std::uint64_t> made_of = std::nullopt;  // the version of the values that a gradient is of
   };
   // The versions after each. Those of one server are done in their order, and all or none of them.
   std::vector<std::uint64_t> update(const std::vector<Update>& updates, const MaybeDeadline& deadline = std::nullopt);
