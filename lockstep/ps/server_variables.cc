@@ -234,7 +234,7 @@ const VariableAddress* address_of(const Variable& variable) {
   return remote == nullptr ? nullptr : &remote->address();
 }
 
-void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
+Updates ServerVariables::updates_of(const Tensors& gradients, const Tensors& values) const {
   Updates all;
   const auto add = [&](Updates mine) {
     all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
@@ -248,6 +248,11 @@ void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
   for (const auto& [variable, value] : values)
     add(require_on_servers(variable).updates(Operation::Kind::kAssign,
                                              value.to(at::kCPU, variable.scalar_type()).contiguous()));
+  return all;
+}
+
+void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
+  const auto all = updates_of(gradients, values);
   if (!all.empty()) client_->update(all);
 }
 
