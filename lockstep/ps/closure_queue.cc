@@ -120,16 +120,15 @@ void ClosureQueue::mark_finished(std::size_t count, std::uint64_t began) {
   end_flight(lock, count, began);
 }
 
-void ClosureQueue::announce_failure(std::exception_ptr failure) {
-  const Lock lock(mu_);
-  if (!failure_) failure_ = std::move(failure);
-  changed_.notify_all();
-}
-
 void ClosureQueue::mark_failed(std::exception_ptr failure, std::uint64_t began) {
   Lock lock(mu_);
   end_flight(lock, 1, began);
   if (!failure_) failure_ = std::move(failure);
+}
+
+void ClosureQueue::note_failure(const std::exception_ptr& failure) {
+  const Lock lock(mu_);
+  if (!failure_) failure_ = failure;
 }
 
 void ClosureQueue::put_back(const std::vector<ClosurePtr>& closures, std::uint64_t began) {

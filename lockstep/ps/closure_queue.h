@@ -71,9 +71,10 @@ class ClosureQueue {
   // For workers. Nothing: none came in time, or stop(). `began` is Taken's; a queue without max_staleness does not look at it.
   Taken get(const Appetite& appetite, const Deadline& deadline);
   void mark_finished(std::size_t count = 1, std::uint64_t began = 0);
-  // Before a result shows the failure: who has seen it there is thrown it here. mark_failed() must follow.
-  void announce_failure(std::exception_ptr failure);
   void mark_failed(std::exception_ptr failure, std::uint64_t began = 0);
+  // Before its closure, which is still in flight, is told: who learns of the failure there finds it in the next put, wait or
+  // done.
+  void note_failure(const std::exception_ptr& failure);
   // Closures whose worker is gone, or that it did not get to: they are the next ones, in this order. After a failure they are
   // cancelled.
   void put_back(const std::vector<ClosurePtr>& closures, std::uint64_t began = 0);

@@ -121,7 +121,7 @@ TEST(ClusterCoordinator, ThrowsAFailureOnceFromJoinAndIsUsableAfterwards) {
   EXPECT_EQ(code_of([&] { failed.get(); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(earlier.get().item<float>(), 2);
   EXPECT_EQ(cluster->schedule(kTwice, at::full({1}, 3.0)).get(soon()).item<double>(), 6);
-  cluster->join(soon());  // a result is there a moment before the queue knows it
+  cluster->join(soon());  // a value is there a moment before its closure counts as ended
   EXPECT_TRUE(cluster->done());
 }
 

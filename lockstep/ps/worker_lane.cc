@@ -244,7 +244,7 @@ void WorkerLane::settle(const Taken& taken, const ResourceTable::Changes& change
       failure = shared_.rules.judge(outcome);
     }
     if (failure) {
-      shared_.queue.announce_failure(failure);
+      shared_.queue.note_failure(failure);
       slot.set_error(failure);
       failures.push_back(failure);
     } else if (outcome.ending != Ending::kDone) {
@@ -285,7 +285,7 @@ void WorkerLane::lose(const std::string& why) {
 void WorkerLane::fail(const Taken& taken, const std::exception_ptr& error) {
   if (taken.closures.empty()) log_warning(str("per-worker values could not be made on ", worker_.name, ": ", describe(error)));
   for (const auto& closure : taken.closures) {
-    shared_.queue.announce_failure(error);
+    shared_.queue.note_failure(error);
     scheduled(closure).slot->set_error(error);
     shared_.queue.mark_failed(error, taken.began);
   }
