@@ -99,38 +99,26 @@ struct ParameterClient::State {
   Deadline until(const MaybeDeadline& deadline) const { return deadline ? *deadline : Deadline::after(options.timeout); }
   void make(std::vector<ServerCall>& calls, const Deadline& deadline) const { make_calls(calls, call_options, deadline); }
 
-  // The reply to one small request.
-  template <typename Reply, typename Request>
-  Reply ask(std::size_t server, const char* method, const Request& request, const MaybeDeadline& deadline) const {
-    Reply answer;
-    std::vector<ServerCall> calls;
-    calls.push_back(
-        {&at(server), method, {to_bytes(request)}, [&](Incoming& reply) { answer = from_bytes<Reply>(reply.fields()); }});
-    make(calls, until(deadline));
-    throw_if_any_failed(calls);
-    return answer;
-  }
-
-  // Calls that send `all`, a part of a request, before it.
-  void stage(Link& link, const Link::Ticket& ticket, std::size_t part, const std::vector<Piece>& all,
-             std::vector<ServerCall>& calls) const {
-    const auto total = bytes_of(all);
-    for (std::size_t first = 0; first < total; first += options.piece_bytes) {
-      const StageRequest request{ticket.sender(), static_cast<std::uint32_t>(part), total, first};
-      calls.push_back({&link, methods::kStage, {to_bytes(request), cut(all, first, options.piece_bytes)}});
-    }
-  }
-
   // A request that changes something, and what is sent before it.
   struct Change {
     Link* link;
     Link::Ticket ticket;
     const char* method = methods::kUpdate;
+    const char* stage_method = methods::kStage;
+    std::vector<Operation> operations = {};
     std::vector<std::pair<std::size_t, std::vector<Piece>>> staged = {};
     std::function<std::string(const Sender&)> fields = nullptr;
     std::vector<Piece> payload = {};
     std::function<void(Incoming&)> on_reply = nullptr;
   };
+  // Calls that send `all`, a part of a request, before it.
+  void stage(const Change& change, std::size_t part, const std::vector<Piece>& all, std::vector<ServerCall>& calls) const {
+    const auto total = bytes_of(all);
+    for (std::size_t first = 0; first < total; first += options.piece_bytes) {
+      const StageRequest request{change.ticket.sender(), static_cast<std::uint32_t>(part), total, first};
+      calls.push_back({change.link, change.stage_method, {to_bytes(request), cut(all, first, options.piece_bytes)}});
+    }
+  }
   // Does them all; again those whose parts were lost on their server. Throws the first error.
   void carry_out(const std::vector<Change>& changes, const Deadline& deadline) const;
   Change change_of(const New& variable, Link::Ticket ticket, CreateReply& answer) const;
@@ -154,7 +142,7 @@ void ParameterClient::State::carry_out(const std::vector<Change>& changes, const
     std::vector<ServerCall> stages;
     std::vector<std::size_t> owners;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      for (const auto& [part, pieces] : left[i]->staged) stage(*left[i]->link, left[i]->ticket, part, pieces, stages);
+      for (const auto& [part, pieces] : left[i]->staged) stage(*left[i], part, pieces, stages);
       owners.resize(stages.size(), i);
     }
     make(stages, deadline);
@@ -303,29 +291,39 @@ std::vector<ParameterClient::ReadResult> ParameterClient::read(const std::vector
   return results;
 }
 
-void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline) {
+std::vector<std::uint64_t> ParameterClient::read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline) {
   struct Batch {
     ReadRowsRequest request = {};
+    std::vector<std::size_t> indices = {};  // of the tables
     std::vector<Piece> ids = {};
     std::vector<std::span<std::byte>> into = {};
     std::size_t bytes = 0;
   };
+  std::vector<std::uint64_t> versions(tables.size(), ~0ULL);
   std::vector<Target> targets;
   std::vector<ServerCall> calls;
   std::map<std::size_t, Batch> open;
   const auto close = [&](std::size_t server, Batch& batch) {
-    const auto store = [name = batch.request.tables[0].first, into = batch.into, bytes = batch.bytes](Incoming& reply) {
-      require_bytes(name, reply, bytes);
+    const auto store = [&, indices = batch.indices, into = batch.into, bytes = batch.bytes](Incoming& reply) {
+      const auto answer = from_bytes<ReadRowsReply>(reply.fields());
+      require(answer.versions.size() == indices.size(), "a reply to another request");
+      require_bytes(tables[indices[0]].name, reply, bytes);
       for (const auto& part : into) reply.read(part);
+      for (std::size_t i = 0; i < indices.size(); ++i)
+        versions[indices[i]] = std::min(versions[indices[i]], answer.versions[i]);
     };
     calls.push_back({&state_->at(server), methods::kReadRows, {to_bytes(batch.request), batch.ids}, store});
     batch = {};
   };
-  for (const auto& table : tables) {
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const auto& table = tables[i];
     require_ids(table.name, table.ids, table.into);
     targets.emplace_back(table.into);
     const auto count = static_cast<std::size_t>(table.ids.numel());
-    if (count == 0) continue;
+    if (count == 0) {
+      versions[i] = 0;
+      continue;
+    }
     const auto ids = std::vector{piece_of(dense(table.ids))};
     const auto row_bytes = targets.back().bytes() / count;
     // As many rows as a piece has bytes for: of them, or of their ids.
@@ -335,6 +333,7 @@ void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const Maybe
       auto& batch = open[table.server];
       if (batch.bytes + rows * row_bytes > state_->options.piece_bytes && batch.bytes > 0) close(table.server, batch);
       batch.request.tables.emplace_back(table.name, rows);
+      batch.indices.push_back(i);
       for (auto& piece : cut(ids, first * sizeof(std::int64_t), rows * sizeof(std::int64_t)))
         batch.ids.push_back(std::move(piece));
       batch.into.push_back(targets.back().part(first * row_bytes, rows * row_bytes));
@@ -346,6 +345,7 @@ void ParameterClient::read_rows(const std::vector<ReadRows>& tables, const Maybe
   state_->make(calls, state_->until(deadline));
   throw_if_any_failed(calls);
   for (const auto& target : targets) target.finish();
+  return versions;
 }
 
 ParameterClient::State::Change ParameterClient::State::change_of(std::size_t server, Link::Ticket ticket,
@@ -360,7 +360,7 @@ ParameterClient::State::Change ParameterClient::State::change_of(std::size_t ser
   std::size_t reply_bytes = 0;
   for (const auto index : indices) {
     const auto& update = updates[index];
-    Operation operation{.name = update.name, .kind = update.kind, .number = update.number};
+    Operation operation{.name = update.name, .kind = update.kind, .number = update.number, .made_of = update.made_of};
     if (update.kind != Operation::Kind::kSetLearningRate) {
       operation.dtype = dtype_of(update.values);
       operation.shape = update.values.sizes().vec();
@@ -386,9 +386,8 @@ ParameterClient::State::Change ParameterClient::State::change_of(std::size_t ser
     }
     operations.push_back(std::move(operation));
   }
-  change.fields = [operations = std::move(operations)](const Sender& sender) {
-    return to_bytes(UpdateRequest{sender, operations});
-  };
+  change.operations = std::move(operations);
+  change.fields = [all = change.operations](const Sender& sender) { return to_bytes(UpdateRequest{sender, all}); };
   change.on_reply = [&versions, indices, targets, reply_bytes](Incoming& reply) {
     const auto answer = from_bytes<UpdateReply>(reply.fields());
     require(answer.versions.size() == indices.size(), "a reply to another request");
@@ -402,18 +401,26 @@ ParameterClient::State::Change ParameterClient::State::change_of(std::size_t ser
   return change;
 }
 
-std::vector<std::uint64_t> ParameterClient::update(const std::vector<Update>& updates, const MaybeDeadline& deadline) {
-  const auto until = state_->until(deadline);
-  std::vector<std::uint64_t> versions(updates.size());
-  std::map<std::size_t, std::vector<std::size_t>> by_server;
+namespace {
+
+std::map<std::size_t, std::vector<std::size_t>> by_server(const std::vector<ParameterClient::Update>& updates) {
+  std::map<std::size_t, std::vector<std::size_t>> all;
   for (std::size_t i = 0; i < updates.size(); ++i) {
     if (updates[i].kind != Operation::Kind::kSetLearningRate && !updates[i].values.defined())
       throw Error(ErrorCode::kInvalidArgument, str("an update of variable '", updates[i].name, "' without values"));
-    by_server[updates[i].server].push_back(i);
+    all[updates[i].server].push_back(i);
   }
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> ParameterClient::update(const std::vector<Update>& updates, const MaybeDeadline& deadline) {
+  const auto until = state_->until(deadline);
+  std::vector<std::uint64_t> versions(updates.size());
   std::vector<Read> reads;
   std::vector<State::Change> changes;
-  for (const auto& [server, indices] : by_server)
+  for (const auto& [server, indices] : by_server(updates))
     changes.push_back(
         state_->change_of(server, std::move(state_->at(server).take(1, until)[0]), indices, updates, versions, reads));
   state_->carry_out(changes, until);
@@ -421,14 +428,53 @@ std::vector<std::uint64_t> ParameterClient::update(const std::vector<Update>& up
   return versions;
 }
 
+std::vector<std::string> ParameterClient::send(const std::vector<Update>& updates, const Sending& sending,
+                                               const MaybeDeadline& deadline) {
+  const auto until = state_->until(deadline);
+  std::vector<std::uint64_t> versions(updates.size());
+  std::vector<Read> reads;
+  std::vector<std::string> replies(size());
+  std::vector<State::Change> changes;
+  auto indices = by_server(updates);
+  if (!indices.empty()) state_->at(indices.rbegin()->first);
+  for (std::size_t server = 0; server < size(); ++server) {
+    auto change =
+        state_->change_of(server, std::move(state_->at(server).take(1, until)[0]), indices[server], updates, versions, reads);
+    change.method = sending.method;
+    change.stage_method = sending.stage_method;
+    change.fields = [&sending, all = change.operations](const Sender& sender) { return sending.fields(sender, all); };
+    change.on_reply = [&reply = replies[server]](Incoming& message) { reply = message.fields(); };
+    changes.push_back(std::move(change));
+  }
+  state_->carry_out(changes, until);
+  return replies;
+}
+
+std::string ParameterClient::call(std::size_t server, const char* method, const std::string& fields,
+                                  const MaybeDeadline& deadline) {
+  std::string answer;
+  std::vector<ServerCall> calls;
+  calls.push_back({&state_->at(server), method, {fields}, [&](Incoming& reply) { answer = reply.fields(); }});
+  state_->make(calls, state_->until(deadline));
+  throw_if_any_failed(calls);
+  return answer;
+}
+
+void ParameterClient::call_all(const char* method, const std::string& fields, const MaybeDeadline& deadline) {
+  std::vector<ServerCall> calls;
+  for (const auto& link : state_->links) calls.push_back({link.get(), method, {fields}});
+  state_->make(calls, state_->until(deadline));
+  throw_if_any_failed(calls);
+}
+
 std::vector<Described> ParameterClient::describe(std::size_t server, const MaybeDeadline& deadline) {
-  return state_->ask<DescribeReply>(server, methods::kDescribe, std::string(), deadline).variables;
+  return from_bytes<DescribeReply>(call(server, methods::kDescribe, to_bytes(std::string()), deadline)).variables;
 }
 StoreStatistics ParameterClient::statistics(std::size_t server, const MaybeDeadline& deadline) {
-  return state_->ask<StoreStatistics>(server, methods::kStatistics, std::string(), deadline);
+  return from_bytes<StoreStatistics>(call(server, methods::kStatistics, to_bytes(std::string()), deadline));
 }
 ClientState ParameterClient::client_state(std::size_t server, const MaybeDeadline& deadline) {
-  return state_->ask<ClientState>(server, methods::kClientState, ClientStateRequest{id_at(server)}, deadline);
+  return from_bytes<ClientState>(call(server, methods::kClientState, to_bytes(ClientStateRequest{id_at(server)}), deadline));
 }
 
 }  // namespace lockstep::ps

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,19 +70,35 @@ class ParameterClient {
     at::Tensor ids = {};   // int64, of this part of the variable
     at::Tensor into = {};  // [ids, ...]
   };
-  void read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline = std::nullopt);
+  // The version of each; the lowest, when they came in pieces and were updated meanwhile.
+  std::vector<std::uint64_t> read_rows(const std::vector<ReadRows>& tables, const MaybeDeadline& deadline = std::nullopt);
 
   struct Update {
     std::size_t server = 0;
     std::string name = "";
     Operation::Kind kind = Operation::Kind::kAssign;
-    at::Tensor values = {};     // not of kSetLearningRate
-    at::Tensor ids = {};        // int64; of operations on rows
-    double number = 0;          // of kSetLearningRate
-    at::Tensor new_value = {};  // when defined, gets the variable as it is after all of them
+    at::Tensor values = {};                               // not of kSetLearningRate
+    at::Tensor ids = {};                                  // int64; of operations on rows
+    double number = 0;                                    // of kSetLearningRate
+    at::Tensor new_value = {};                            // when defined, gets the variable as it is after all of them
+    std::optional<std::uint64_t> made_of = std::nullopt;  // the version of the values that a gradient is of
   };
   // The versions after each. Those of one server are done in their order, and all or none of them.
   std::vector<std::uint64_t> update(const std::vector<Update>& updates, const MaybeDeadline& deadline = std::nullopt);
+
+  // What is sent as an update is, to methods that do other things with it.
+  struct Sending {
+    const char* method = nullptr;
+    const char* stage_method = nullptr;
+    std::function<std::string(const Sender&, const std::vector<Operation>&)> fields = nullptr;
+  };
+  // To every server, also those that have nothing of it. The fields of their replies.
+  std::vector<std::string> send(const std::vector<Update>& updates, const Sending& sending,
+                                const MaybeDeadline& deadline = std::nullopt);
+  // Small requests of other methods, which may arrive more than once; to one server, or to all at once.
+  std::string call(std::size_t server, const char* method, const std::string& fields,
+                   const MaybeDeadline& deadline = std::nullopt);
+  void call_all(const char* method, const std::string& fields, const MaybeDeadline& deadline = std::nullopt);
 
   std::vector<Described> describe(std::size_t server, const MaybeDeadline& deadline = std::nullopt);
   StoreStatistics statistics(std::size_t server, const MaybeDeadline& deadline = std::nullopt);

@@ -8,7 +8,8 @@
 
 namespace lockstep::ps {
 
-ClosureQueue::ClosureQueue(std::size_t capacity) : capacity_(capacity) {
+ClosureQueue::ClosureQueue(std::size_t capacity, std::optional<std::size_t> max_staleness)
+    : capacity_(capacity), staleness_(max_staleness) {
   require(capacity > 0, "a queue of closures must hold one at least");
 }
 
@@ -87,35 +88,41 @@ bool ClosureQueue::done(const Deadline& deadline) {
 
 Taken ClosureQueue::get(const Appetite& appetite, const Deadline& deadline) {
   Lock lock(mu_);
-  offered_.wait_until(lock, deadline.time(), [&] { return is_stopped_ || !queued_.empty(); });
+  const auto can_take = [&] { return !queued_.empty() && staleness_.room() > 0; };
+  offered_.wait_until(lock, deadline.time(), [&] { return is_stopped_ || can_take(); });
   Taken taken;
-  if (is_stopped_ || queued_.empty()) return taken;
+  if (is_stopped_ || !can_take()) return taken;
+  const auto most = staleness_.share(appetite.closures);
   std::size_t bytes = 0;
   do {
     bytes += queued_.front()->bytes();
     taken.closures.push_back(std::move(queued_.front()));
     queued_.pop_front();
-  } while (!queued_.empty() && taken.closures.size() < appetite.closures && bytes < appetite.bytes);
+  } while (!queued_.empty() && taken.closures.size() < most && bytes < appetite.bytes);
   in_flight_ += taken.closures.size();
+  taken.began = staleness_.begin(taken.closures.size());
   taken.cancelled = cancel_.get_token();
   changed_.notify_all();
   return taken;
 }
 
-void ClosureQueue::end_flight(Lock&, std::size_t count) {
+void ClosureQueue::end_flight(Lock&, std::size_t count, std::uint64_t began) {
   if (count > in_flight_) throw Error(ErrorCode::kInternal, str(count, " closures ended, but ", in_flight_, " were in flight"));
+  const bool was_full = staleness_.room() == 0;
   in_flight_ -= count;
+  staleness_.end(began, count);
   changed_.notify_all();
+  if (was_full) offered_.notify_all();
 }
 
-void ClosureQueue::mark_finished(std::size_t count) {
+void ClosureQueue::mark_finished(std::size_t count, std::uint64_t began) {
   Lock lock(mu_);
-  end_flight(lock, count);
+  end_flight(lock, count, began);
 }
 
-void ClosureQueue::mark_failed(std::exception_ptr failure) {
+void ClosureQueue::mark_failed(std::exception_ptr failure, std::uint64_t began) {
   Lock lock(mu_);
-  end_flight(lock, 1);
+  end_flight(lock, 1, began);
   if (!failure_) failure_ = std::move(failure);
 }
 
@@ -124,7 +131,7 @@ void ClosureQueue::note_failure(const std::exception_ptr& failure) {
   if (!failure_) failure_ = failure;
 }
 
-void ClosureQueue::put_back(const std::vector<ClosurePtr>& closures) {
+void ClosureQueue::put_back(const std::vector<ClosurePtr>& closures, std::uint64_t began) {
   Lock lock(mu_);
   if (is_stopped_ || failure_) {
     // They are in flight until they are cancelled: whoever waits for the end must find them so.
@@ -136,7 +143,7 @@ void ClosureQueue::put_back(const std::vector<ClosurePtr>& closures) {
     queued_.insert(queued_.begin(), closures.begin(), closures.end());
     offered_.notify_all();
   }
-  end_flight(lock, closures.size());
+  end_flight(lock, closures.size(), began);
 }
 
 void ClosureQueue::abandon(std::exception_ptr failure) {

@@ -2,14 +2,17 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/ps/staleness_bound.h"
 
 namespace lockstep::ps {
 
@@ -39,6 +42,7 @@ struct Appetite {
 struct Taken {
   std::vector<ClosurePtr> closures = {};
   std::stop_token cancelled = {};  // somebody waits for it to end: nothing more of it is wanted
+  std::uint64_t began = 0;         // for who says how it ended
 };
 
 // Closures on their way to workers: queued -> in flight -> finished | failed | put back.
@@ -50,8 +54,9 @@ class ClosureQueue {
  public:
   static constexpr std::size_t kCapacity = 256 * 1024;
 
-  // Throws kInvalidArgument for a capacity of 0.
-  explicit ClosureQueue(std::size_t capacity = kCapacity);
+  // Throws kInvalidArgument for a capacity of 0. With `max_staleness` closures stay queued while they could make one in flight
+  // more stale than that: see Note [bounded staleness].
+  explicit ClosureQueue(std::size_t capacity = kCapacity, std::optional<std::size_t> max_staleness = std::nullopt);
   ~ClosureQueue();
   ClosureQueue(const ClosureQueue&) = delete;
   ClosureQueue& operator=(const ClosureQueue&) = delete;
@@ -63,16 +68,16 @@ class ClosureQueue {
   // Whether nothing is queued or in flight. Does not wait, but for closures in flight when there is a failure to throw.
   bool done(const Deadline& deadline);
 
-  // For workers. Nothing: none came in time, or stop().
+  // For workers. Nothing: none came in time, or stop(). `began` is Taken's; a queue without max_staleness does not look at it.
   Taken get(const Appetite& appetite, const Deadline& deadline);
-  void mark_finished(std::size_t count = 1);
-  void mark_failed(std::exception_ptr failure);
+  void mark_finished(std::size_t count = 1, std::uint64_t began = 0);
+  void mark_failed(std::exception_ptr failure, std::uint64_t began = 0);
   // Before its closure, which is still in flight, is told: who learns of the failure there finds it in the next put, wait or
   // done.
   void note_failure(const std::exception_ptr& failure);
   // Closures whose worker is gone, or that it did not get to: they are the next ones, in this order. After a failure they are
   // cancelled.
-  void put_back(const std::vector<ClosurePtr>& closures);
+  void put_back(const std::vector<ClosurePtr>& closures, std::uint64_t began = 0);
 
   // There is nobody to work: what is queued is cancelled at once, and the next put, wait or done throws `failure`.
   void abandon(std::exception_ptr failure);
@@ -94,7 +99,7 @@ class ClosureQueue {
   bool wait_for(Lock& lock, const Deadline& deadline, Condition condition);
   bool is_idle() const { return queued_.empty() && in_flight_ == 0; }
   void throw_failure_if_any(Lock& lock, const Deadline& deadline);
-  void end_flight(Lock& lock, std::size_t count);
+  void end_flight(Lock& lock, std::size_t count, std::uint64_t began);
   [[noreturn]] void throw_late(const char* doing, std::size_t queued, std::size_t in_flight) const;
 
   // Const after construction.
@@ -104,6 +109,7 @@ class ClosureQueue {
   mutable std::mutex mu_;
   std::deque<ClosurePtr> queued_;
   std::size_t in_flight_ = 0;
+  StalenessBound staleness_;
   std::exception_ptr failure_;  // not yet thrown
   bool is_throwing_ = false;    // somebody cancels everything; others wait for him
   bool is_stopped_ = false;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/environment.h"
@@ -21,6 +22,10 @@ struct CoordinatorOptions {
   // So many closures wait at most; then schedule() does, for `schedule_timeout`.
   std::size_t queue_size = ps::ClosureQueue::kCapacity;
   std::chrono::nanoseconds schedule_timeout = std::chrono::hours(24);
+  // Absent: asynchronous. Otherwise no closure misses more than so many others' updates: closures are handed out only while the
+  // one that has been with its worker longest cannot come to more than so many that end meanwhile. 0: one at a time. A worker
+  // that is slow holds the others up, then; one that is lost does not.
+  std::optional<std::size_t> max_staleness = std::nullopt;
   // A closure that runs for longer is kDeadlineExceeded.
   std::chrono::nanoseconds closure_timeout = std::chrono::hours(24);
   // When no worker at all has been there for so long, schedule(), join() and done() throw kUnavailable naming them.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
@@ -46,7 +47,11 @@ RemoteDescription described(const VariableAddress& address) {
 class OnServers : public RemoteVariable, public Addressed {
  public:
   OnServers(std::shared_ptr<ServerVariables> home, VariableAddress address, std::shared_ptr<ReplicaSet> replicas)
-      : home_(std::move(home)), address_(std::move(address)), split_(split_of(address_)), replicas_(std::move(replicas)) {}
+      : home_(std::move(home)),
+        address_(std::move(address)),
+        split_(split_of(address_)),
+        replicas_(std::move(replicas)),
+        versions_(address_.parts.size()) {}
 
   const VariableAddress& address() const noexcept override { return address_; }
 
@@ -54,7 +59,8 @@ class OnServers : public RemoteVariable, public Addressed {
     if (t_cache != nullptr)
       if (const auto found = t_cache->find(address_.parts[0].name); found != t_cache->end()) return found->second.clone();
     auto value = at::empty(address_.sizes, address_.dtype);
-    client().read(readings(value));
+    const auto results = client().read(readings(value));
+    for (std::size_t i = 0; i < results.size(); ++i) note_version(i, results[i].version);
     if (t_cache != nullptr) t_cache->emplace(address_.parts[0].name, value.clone());
     return value;
   }
@@ -72,7 +78,8 @@ class OnServers : public RemoteVariable, public Addressed {
       readings.push_back({place.server, place.name, at::tensor(part.rows, at::kLong), at::empty(sizes, address_.dtype)});
     }
     if (readings.size() == 1) readings[0].into = rows;
-    client().read_rows(readings);
+    const auto versions = client().read_rows(readings);
+    for (std::size_t i = 0; i < versions.size(); ++i) note_version(parts[i].shard, versions[i]);
     for (std::size_t i = 0; readings.size() > 1 && i < readings.size(); ++i)
       rows.index_copy_(0, at::tensor(parts[i].positions, at::kLong), readings[i].into);
     return rows;
@@ -96,21 +103,34 @@ class OnServers : public RemoteVariable, public Addressed {
   Updates updates(Operation::Kind kind, const at::Tensor& value) const {
     Updates all;
     for (std::size_t i = 0; i < address_.parts.size(); ++i)
-      all.push_back({address_.parts[i].server, address_.parts[i].name, kind, part_of(value, i)});
+      all.push_back(
+          {.server = address_.parts[i].server, .name = address_.parts[i].name, .kind = kind, .values = part_of(value, i)});
+    if (kind == Operation::Kind::kGradient)
+      for (std::size_t i = 0; i < all.size(); ++i) all[i].made_of = version(i);
     return all;
   }
 
   Updates row_updates(Operation::Kind kind, const IndexedSlices& rows) const {
     const auto ids = rows.indices.to(at::kCPU, at::kLong).contiguous();
     const auto values = rows.values.to(at::kCPU, address_.dtype).contiguous();
-    if (address_.parts.size() == 1) return {{address_.parts[0].server, address_.parts[0].name, kind, values, ids}};
     Updates all;
-    for (const auto& part : split_.route({ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())})) {
-      const auto& place = address_.parts[part.shard];
-      all.push_back({place.server, place.name, kind, values.index_select(0, at::tensor(part.positions, at::kLong)),
-                     at::tensor(part.rows, at::kLong)});
-    }
+    const auto add = [&](std::size_t shard, const at::Tensor& part_values, const at::Tensor& part_ids) {
+      const auto& place = address_.parts[shard];
+      all.push_back({place.server, place.name, kind, part_values, part_ids});
+      if (kind == Operation::Kind::kGradientRows) all.back().made_of = version(shard);
+    };
+    if (address_.parts.size() == 1) add(0, values, ids);
+    else
+      for (const auto& part : split_.route({ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())}))
+        add(part.shard, values.index_select(0, at::tensor(part.positions, at::kLong)), at::tensor(part.rows, at::kLong));
     return all;
+  }
+
+  // The version of a part's values that were read here last: what gradients are made of.
+  void note_version(std::size_t part, std::uint64_t version) const { versions_[part] = version + 1; }
+  std::optional<std::uint64_t> version(std::size_t part) const {
+    const auto noted = versions_[part].load();
+    return noted == 0 ? std::nullopt : std::optional(noted - 1);
   }
 
   std::vector<std::string> devices() const override {
@@ -146,6 +166,9 @@ class OnServers : public RemoteVariable, public Addressed {
   const VariableAddress address_;
   const RowSplit split_;
   const std::shared_ptr<ReplicaSet> replicas_;
+
+  // Own synchronisation.
+  mutable std::vector<std::atomic<std::uint64_t>> versions_;  // by part, and one more; 0: none was read
 };
 
 const OnServers* on_servers(const Variable& variable) { return dynamic_cast<const OnServers*>(variable.remote()); }
@@ -238,7 +261,7 @@ const VariableAddress* address_of(const Variable& variable) {
   return remote == nullptr ? nullptr : &remote->address();
 }
 
-void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
+Updates ServerVariables::updates_of(const Tensors& gradients, const Tensors& values) const {
   Updates all;
   const auto add = [&](Updates mine) {
     all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
@@ -252,6 +275,11 @@ void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
   for (const auto& [variable, value] : values)
     add(require_on_servers(variable).updates(Operation::Kind::kAssign,
                                              value.to(at::kCPU, variable.scalar_type()).contiguous()));
+  return all;
+}
+
+void ServerVariables::push(const Tensors& gradients, const Tensors& values) {
+  const auto all = updates_of(gradients, values);
   if (!all.empty()) client_->update(all);
 }
 
@@ -268,11 +296,17 @@ void ServerVariables::set_learning_rate(const std::vector<Variable>& variables, 
 
 void ServerVariables::pull(const Tensors& values) const {
   std::vector<ParameterClient::Read> all;
+  std::vector<std::pair<const OnServers*, std::size_t>> parts;
   for (const auto& [variable, into] : values) {
-    auto mine = require_on_servers(variable).readings(into);
-    all.insert(all.end(), std::make_move_iterator(mine.begin()), std::make_move_iterator(mine.end()));
+    const auto& remote = require_on_servers(variable);
+    for (auto& one : remote.readings(into)) {
+      parts.emplace_back(&remote, !parts.empty() && parts.back().first == &remote ? parts.back().second + 1 : 0);
+      all.push_back(std::move(one));
+    }
   }
-  if (!all.empty()) client_->read(all);
+  if (all.empty()) return;
+  const auto results = client_->read(all);
+  for (std::size_t i = 0; i < results.size(); ++i) parts[i].first->note_version(parts[i].second, results[i].version);
 }
 
 void ValueCodec<Variable>::encode(const Variable& variable, Encoder& encoder) {

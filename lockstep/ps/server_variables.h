@@ -72,6 +72,8 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   // All in one request to each server: gradients, dense or sparse, that the variables' optimizers use there, and values that
   // replace theirs.
   void push(const Tensors& gradients, const Tensors& values = {});
+  // What push() sends.
+  std::vector<ParameterClient::Update> updates_of(const Tensors& gradients, const Tensors& values) const;
   // Into contiguous tensors of the variables' shapes, on the CPU.
   void pull(const Tensors& values) const;
   void set_learning_rate(const std::vector<Variable>& variables, double rate);

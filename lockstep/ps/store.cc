@@ -14,6 +14,7 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/initial_value.h"
 #include "lockstep/ps/memory.h"
+#include "lockstep/ps/staleness_histogram.h"
 #include "lockstep/ps/uploads.h"
 
 namespace lockstep::ps {
@@ -147,6 +148,7 @@ struct VariableStore::State {
   Uploads uploads;
   ClientTable clients;
   Counter updates;
+  StalenessHistogram staleness;
   Counter reads;
   std::atomic<std::uint64_t> requests{0};
   std::atomic<std::uint64_t> bytes{0};
@@ -321,6 +323,7 @@ UpdateReply VariableStore::State::apply(const UpdateRequest& request, const Prep
   for (std::size_t i = 0; i < request.operations.size(); ++i) {
     try {
       reply.versions.push_back(prepared.variables[i]->apply(request.operations[i], prepared.given[i]));
+      if (const auto made_of = request.operations[i].made_of) staleness.add(*made_of, reply.versions.back());
     } catch (const std::exception& error) {  // kInternal: what was done before must not be done again
       throw Error(ErrorCode::kInternal, str("operation ", i, " of ", request.operations.size(), ", on variable '",
                                             request.operations[i].name, "', failed; those before it are done: ", error.what()));
@@ -437,6 +440,7 @@ StoreStatistics VariableStore::State::statistics() const {
   out.updates_per_second = updates.per_second();
   out.requests = requests;
   out.clients = clients.size();
+  out.staleness = staleness.counts();
   return out;
 }
 

@@ -60,7 +60,7 @@ void append(closures::Batch& batch, std::vector<closures::Work> closures::Batch:
 LaneShared::LaneShared(const CoordinatorOptions& given, std::vector<std::string> workers)
     : options(given),
       coordinator(unguessable_number()),
-      queue(given.queue_size),
+      queue(given.queue_size, given.max_staleness),
       rules(given.environment, static_cast<int>(workers.size())),
       attendance(workers) {}
 
@@ -252,9 +252,9 @@ void WorkerLane::settle(const Taken& taken, const ResourceTable::Changes& change
     }
   }
   batch_size_.learn(ran, std::chrono::nanoseconds(outcomes.nanoseconds));
-  shared_.queue.mark_finished(finished);
-  if (!back.empty()) shared_.queue.put_back(back);
-  for (auto& failure : failures) shared_.queue.mark_failed(std::move(failure));
+  shared_.queue.mark_finished(finished, taken.began);
+  if (!back.empty()) shared_.queue.put_back(back, taken.began);
+  for (auto& failure : failures) shared_.queue.mark_failed(std::move(failure), taken.began);
 }
 
 void WorkerLane::on_failed_call(const Taken& taken, const std::exception_ptr& error) {
@@ -262,14 +262,14 @@ void WorkerLane::on_failed_call(const Taken& taken, const std::exception_ptr& er
   switch (code_of(error)) {
     case ErrorCode::kUnavailable:
     case ErrorCode::kAborted:
-    case ErrorCode::kCancelled: lose(describe(error)); return shared_.queue.put_back(taken.closures);
+    case ErrorCode::kCancelled: lose(describe(error)); return shared_.queue.put_back(taken.closures, taken.began);
     case ErrorCode::kDeadlineExceeded:
       lose(describe(error));
-      return shared_.rules.forgives_timeout() ? shared_.queue.put_back(taken.closures) : fail(taken.closures, error);
+      return shared_.rules.forgives_timeout() ? shared_.queue.put_back(taken.closures, taken.began) : fail(taken, error);
     default:
-      if (taken.closures.size() <= 1) return fail(taken.closures, error);
+      if (taken.closures.size() <= 1) return fail(taken, error);
       batch_size_.one_at_a_time();  // to see whose fault it is
-      return shared_.queue.put_back(taken.closures);
+      return shared_.queue.put_back(taken.closures, taken.began);
   }
 }
 
@@ -282,12 +282,12 @@ void WorkerLane::lose(const std::string& why) {
   shared_.attendance.leave(worker_.name, why);
 }
 
-void WorkerLane::fail(const std::vector<ClosurePtr>& closures, const std::exception_ptr& error) {
-  if (closures.empty()) log_warning(str("per-worker values could not be made on ", worker_.name, ": ", describe(error)));
-  for (const auto& closure : closures) {
+void WorkerLane::fail(const Taken& taken, const std::exception_ptr& error) {
+  if (taken.closures.empty()) log_warning(str("per-worker values could not be made on ", worker_.name, ": ", describe(error)));
+  for (const auto& closure : taken.closures) {
     shared_.queue.note_failure(error);
     scheduled(closure).slot->set_error(error);
-    shared_.queue.mark_failed(error);
+    shared_.queue.mark_failed(error, taken.began);
   }
 }
 

@@ -92,7 +92,7 @@ class WorkerLane {
   void settle(const Taken& taken, const ResourceTable::Changes& changes, Incoming& reply);
   void on_failed_call(const Taken& taken, const std::exception_ptr& error);
   void lose(const std::string& why);
-  void fail(const std::vector<ClosurePtr>& closures, const std::exception_ptr& error);
+  void fail(const Taken& taken, const std::exception_ptr& error);
 
   // Const after construction.
   const WorkerLink worker_;

@@ -14,7 +14,9 @@
 #include "lockstep/ps/closure_service.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/fields.h"
+#include "lockstep/ps/held_gradients.h"
 #include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/step_arbiter.h"
 #include "lockstep/ps/store.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
@@ -78,6 +80,8 @@ struct Server::State {
   const std::string name;
   std::map<std::string, ps::Method> methods;
   std::unique_ptr<ps::VariableStore> store;      // of a parameter server; of a worker, its copies of per-worker variables
+  std::unique_ptr<ps::HeldGradients> gradients;  // of a parameter server
+  ps::StepArbiter arbiter;
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
   std::unique_ptr<WorkerStrategy> strategy;
@@ -108,7 +112,10 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
 
 void Server::State::serve_variables(const ServerOptions& options) {
   store = std::make_unique<ps::VariableStore>(ps::StoreOptions{.rules = make_server_rule, .most_bytes = options.most_bytes});
+  gradients = std::make_unique<ps::HeldGradients>(*store, options.most_bytes);
   methods = store->methods();
+  methods.merge(gradients->methods());
+  methods.merge(arbiter.methods());
 }
 
 void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {

@@ -53,9 +53,17 @@ HostedParts::Addresses HostedParts::create(const torch::nn::Module& module, ps::
   return addresses;
 }
 
+void require_possible(const HostedUpdateOptions& options, std::size_t num_workers) {
+  const auto gradients = options.gradients_per_step.value_or(1);
+  if (gradients >= 1 && static_cast<std::size_t>(gradients) <= num_workers) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              str("set_optimizer: gradients_per_step of ", gradients, "; with ", num_workers, " workers a step has 1 to ",
+                  num_workers, " gradients, one of each. Leave it out to train asynchronously"));
+}
+
 HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<ps::ServerVariables> servers,
-                         const Addresses& addresses)
-    : module_(std::move(module)), servers_(std::move(servers)) {
+                         const Addresses& addresses, std::optional<int> worker)
+    : module_(std::move(module)), servers_(std::move(servers)), is_worker_(worker.has_value()) {
   const auto replicas = servers_->replicas();
   const auto bind = [&](const auto& items, const std::vector<ps::VariableAddress>& where, const char* what) {
     require_same(where.size(), items.size(), what);
@@ -72,10 +80,17 @@ HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_
     embeddings[i].second->set_table(servers_->find(addresses.embeddings[i], replicas));
     embeddings_.push_back(embeddings[i].second);
   }
+  if (addresses.gradients_per_step == 0) return;
+  ps::SyncOptions options{.gradients_per_step = addresses.gradients_per_step};
+  for (const auto* const group : {&addresses.buffers, &addresses.embeddings, &addresses.parameters})
+    if (!group->empty()) options.model = group->front().parts[0].name;
+  if (worker) options.worker = static_cast<std::uint32_t>(*worker);
+  steps_.emplace(servers_->client(), options);
 }
 
 void HostedParts::pull() {
   const torch::NoGradGuard no_grad;
+  if (steps_) is_worker_ ? steps_->begin() : steps_->settle();
   Tensors all;
   std::vector<at::Tensor> elsewhere;  // on a GPU, or with gaps: by way of another tensor
   for (const auto* const group : {&parameters_, &buffers_})
@@ -102,7 +117,7 @@ void HostedParts::assign(const torch::nn::Module& values) {
   servers_->push({}, all);
 }
 
-void HostedParts::push() {
+bool HostedParts::push() {
   const torch::NoGradGuard no_grad;
   Tensors gradients;
   for (auto& [variable, tensor] : parameters_) {
@@ -112,7 +127,9 @@ void HostedParts::push() {
   }
   for (const auto& one : embeddings_)
     for (auto& gradient : one->take_gradients()) gradients.push_back(std::move(gradient));
+  if (steps_ && is_worker_) return steps_->push(servers_->updates_of(gradients, buffers_));
   servers_->push(gradients, buffers_);
+  return true;
 }
 
 void HostedParts::set_learning_rate(double rate) {

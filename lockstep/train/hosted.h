@@ -14,6 +14,7 @@
 
 #include "lockstep/ps/cluster_coordinator.h"
 #include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/sync_worker.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
 #include "lockstep/train/hosted_embedding.h"
 #include "lockstep/train/optimizers/optimizer_spec.h"
@@ -31,6 +32,15 @@
 
 namespace lockstep {
 
+struct HostedUpdateOptions {
+  // Absent: every push is an update at once, of whatever the values are by then (asynchronous). Otherwise synchronous: the
+  // first so many gradients that come for a step are one update, of their mean; those that come later for this step are
+  // dropped. From 1 to the number of workers: fewer than workers makes the others backups, so that the slowest are not waited
+  // for; as many as workers uses every gradient. A worker that has given its gradient waits for the next step, in its first use
+  // of the module; when nobody works on the step (a worker is lost, or there is nothing more to do) it gives another one.
+  std::optional<int> gradients_per_step = std::nullopt;
+};
+
 namespace internal {
 
 // A module's parameters, buffers and hosted embeddings, and where they are. In one process; used by one thread at a time.
@@ -40,9 +50,10 @@ class HostedParts {
     std::vector<ps::VariableAddress> parameters;
     std::vector<ps::VariableAddress> buffers;
     std::vector<ps::VariableAddress> embeddings;
+    std::uint32_t gradients_per_step = 0;  // 0: asynchronous
     template <typename Fields>
     void list(Fields& fields) {
-      fields(parameters, buffers, embeddings);
+      fields(parameters, buffers, embeddings, gradients_per_step);
     }
   };
 
@@ -50,12 +61,13 @@ class HostedParts {
   // of a coordinator before this one, stay as they are.
   static Addresses create(const torch::nn::Module& module, ps::ServerVariables& servers, const std::string& rule);
 
-  // Throws kInvalidArgument for addresses of another module.
+  // `worker`: whose copy it is; none: the coordinator's, which gives no gradients. Throws kInvalidArgument for addresses of
+  // another module.
   HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<ps::ServerVariables> servers,
-              const Addresses& addresses);
+              const Addresses& addresses, std::optional<int> worker = std::nullopt);
 
   void pull();
-  void push();
+  bool push();
   void assign(const torch::nn::Module& values);
   void set_learning_rate(double rate);
 
@@ -65,10 +77,17 @@ class HostedParts {
   // Const after construction.
   const std::shared_ptr<torch::nn::Module> module_;
   const std::shared_ptr<ps::ServerVariables> servers_;
+  const bool is_worker_;
   Tensors parameters_;
   Tensors buffers_;
   std::vector<std::shared_ptr<HostedEmbeddingImpl>> embeddings_;
+
+  // Used by one thread at a time.
+  std::optional<ps::SyncWorker> steps_;  // when it is synchronous
 };
+
+// Throws kInvalidArgument for a number of gradients that no step can have.
+void require_possible(const HostedUpdateOptions& options, std::size_t num_workers);
 
 }  // namespace internal
 
@@ -77,8 +96,8 @@ template <typename M>
 class Hosted {
  public:
   Hosted(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers,
-         const internal::HostedParts::Addresses& addresses)
-      : module_(module), parts_(module, std::move(servers), addresses) {}
+         const internal::HostedParts::Addresses& addresses, std::optional<int> worker = std::nullopt)
+      : module_(module), parts_(module, std::move(servers), addresses, worker) {}
 
   // The module; its first use in a closure gets the servers' values. Hosted embeddings get their rows when they are used.
   M* operator->() {
@@ -92,10 +111,11 @@ class Hosted {
     parts_.pull();
     is_pulled_ = true;
   }
-  // Sends the gradients, which the servers' optimizers use, and drops them here; and buffers, as they are here.
-  void push() {
-    parts_.push();
+  // Sends the gradients, which the servers' optimizers use, and drops them here; and buffers, as they are here. False: they
+  // were not used, because their step had all its gradients already (HostedUpdateOptions::gradients_per_step).
+  bool push() {
     is_pulled_ = false;
+    return parts_.push();
   }
 
   // A closure is about to use it.
@@ -118,19 +138,23 @@ class HostedModel {
   // How it is made on every worker, once the servers have its variables.
   using Make = std::function<PerWorkerValues<Hosted<M>>(const internal::HostedParts::Addresses&)>;
 
-  HostedModel(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers, Make make)
+  HostedModel(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers, Make make, std::size_t num_workers)
       : state_(std::make_shared<State>()) {
     state_->module = std::move(module);
     state_->servers = std::move(servers);
     state_->make = std::move(make);
+    state_->num_workers = num_workers;
   }
 
-  // What the servers do with gradients. Before the model is used; kFailedPrecondition afterwards.
-  HostedModel& set_optimizer(const OptimizerSpec& optimizer) {
+  // What the servers do with gradients. Before the model is used; kFailedPrecondition afterwards. kInvalidArgument for options
+  // that cannot be.
+  HostedModel& set_optimizer(const OptimizerSpec& optimizer, const HostedUpdateOptions& options = {}) {
+    internal::require_possible(options, state_->num_workers);
     const std::lock_guard lock(state_->mu);
     if (state_->copies)
       throw Error(ErrorCode::kFailedPrecondition, "set_optimizer: the hosted model is in use; set it before its first closure");
     state_->rule = optimizer.to_text();
+    state_->options = options;
     return *this;
   }
   void set_learning_rate(double rate) { parts().set_learning_rate(rate); }
@@ -153,7 +177,8 @@ class HostedModel {
     // With mu held.
     const PerWorkerValues<Hosted<M>>& made() {
       if (!copies) {
-        const auto addresses = internal::HostedParts::create(*module, *servers, rule);
+        auto addresses = internal::HostedParts::create(*module, *servers, rule);
+        addresses.gradients_per_step = static_cast<std::uint32_t>(options.gradients_per_step.value_or(0));
         parts.emplace(module, servers, addresses);
         copies = make(addresses);
       }
@@ -164,10 +189,12 @@ class HostedModel {
     std::shared_ptr<M> module;
     std::shared_ptr<ps::ServerVariables> servers;
     Make make;
+    std::size_t num_workers = 0;
 
     // Guarded by mu.
     std::mutex mu;
     std::string rule;
+    HostedUpdateOptions options;
     std::optional<internal::HostedParts> parts;
     std::optional<PerWorkerValues<Hosted<M>>> copies;
   };
@@ -211,6 +238,7 @@ HostedModel<M> ParameterServerStrategy::hosted(const Args&... args) {
     return std::make_shared<M>(given...);
   };
   ClusterCoordinator coordinator(*this);
+  const auto num_workers = coordinator.num_workers();
   return HostedModel<M>(
       make(args...), variables(),
       [coordinator, kept = std::tuple<Args...>(args...)](const internal::HostedParts::Addresses& addresses) mutable {
@@ -220,12 +248,14 @@ HostedModel<M> ParameterServerStrategy::hosted(const Args&... args) {
                   [](WorkerContext& worker, const internal::HostedParts::Addresses& where, const Args&... own) {
                     const internal::HostingScope hosting;
                     auto module = std::make_shared<M>(own...);
-                    return std::make_shared<Hosted<M>>(std::move(module), worker.find<ps::ServerVariables>(), where);
+                    return std::make_shared<Hosted<M>>(std::move(module), worker.find<ps::ServerVariables>(), where,
+                                                       worker.worker_index());
                   },
                   addresses, given...);
             },
             kept);
-      });
+      },
+      num_workers);
 }
 
 }  // namespace lockstep

@@ -38,15 +38,20 @@ at::Tensor HostedEmbeddingImpl::forward(const at::Tensor& ids) {
 }
 
 std::vector<std::pair<Variable, at::Tensor>> HostedEmbeddingImpl::take_gradients() {
-  std::vector<std::pair<Variable, at::Tensor>> gradients;
-  for (const auto& [ids, rows] : std::exchange(used_, {})) {
+  // One gradient, as of a table in one process that was used several times: backward() adds up the last use first.
+  torch::Tensor sum;
+  auto used = std::exchange(used_, {});
+  std::reverse(used.begin(), used.end());
+  for (const auto& [ids, rows] : used) {
     const auto& gradient = rows.grad();
     if (!gradient.defined()) continue;
     const auto by_row = ids.index_select(0, gradient._indices()[0].cpu());
-    gradients.emplace_back(*table_, torch::_sparse_coo_tensor_unsafe(by_row.unsqueeze(0), gradient._values().cpu(),
-                                                                     {options_.rows, options_.columns}));
+    const auto one =
+        torch::_sparse_coo_tensor_unsafe(by_row.unsqueeze(0), gradient._values().cpu(), {options_.rows, options_.columns});
+    sum = sum.defined() ? sum + one : one;
   }
-  return gradients;
+  if (!sum.defined()) return {};
+  return {{*table_, sum}};
 }
 
 }  // namespace lockstep
