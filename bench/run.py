@@ -14,13 +14,14 @@ from types import SimpleNamespace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import calls, checkpoints, engines, fitting, inputs, link, peers, report, startup, training  # noqa: E402
+from driver import calls, checkpoints, engines, fitting, inputs, link, peers, ps, report, startup, training  # noqa: E402
 from driver.processes import Failure  # noqa: E402
 from driver.quiet import Patience  # noqa: E402
 
 SIMPLE = {"calls": calls.measure_calls, "engines": engines.measure, "startup": startup.measure, "link": link.measure,
           "inputs": inputs.measure, "checkpoints": checkpoints.measure, "memory": calls.measure_memory}
-SECTIONS = list(SIMPLE) + ["fit"] + training.MODELS
+CHECKED = {"fit": fitting.measure, "ps": ps.measure}  # they say whether losses fall
+SECTIONS = list(SIMPLE) + list(CHECKED) + training.MODELS
 
 
 def parse():
@@ -66,7 +67,7 @@ def measure(section, settings):
     """The rows of one section, and what gave wrong results in it."""
     if section in SIMPLE:
         return SIMPLE[section](settings), []
-    return fitting.measure(settings) if section == "fit" else training.measure(section, settings)
+    return CHECKED[section](settings) if section in CHECKED else training.measure(section, settings)
 
 
 def main():

@@ -10,15 +10,11 @@
 // --bucket_bytes=N, --channels_last, --loss=mean|average (lockstep: each replica's mean and averaged gradients, as all
 // peers do, or compute_average_loss and summed gradients); --seconds=S runs one window without reading standard input.
 
-#include <sys/resource.h>
-
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 #include <stdexcept>
 
 #include "bench/trainer.h"
+#include "bench/windows.h"
 
 namespace bench {
 namespace {
@@ -58,60 +54,6 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
   if (arguments.mode == "fit_everything") return make_fit_trainer(arguments.train, /*has_everything=*/true);
   if (arguments.mode == "independent" || arguments.mode == "threads") return make_plain_trainer(arguments.train);
   throw std::invalid_argument("unknown mode '" + arguments.mode + "'");
-}
-
-// A line of /proc/self/status, in bytes.
-long long status_bytes(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line))
-    if (line.rfind(name + ":", 0) == 0) return std::stoll(line.substr(name.size() + 1)) * 1024;
-  return 0;
-}
-
-rusage usage_now() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage;
-}
-
-double seconds_between(const timeval& from, const timeval& to) {
-  return static_cast<double>(to.tv_sec - from.tv_sec) + 1e-6 * static_cast<double>(to.tv_usec - from.tv_usec);
-}
-
-void run_window(Trainer& trainer, double seconds) {
-  const rusage before = usage_now();
-  const Window window = trainer.train(seconds);
-  const rusage after = usage_now();
-  std::printf(
-      "{\"examples_per_s\": %.1f, \"steps\": %lld, \"seconds\": %.4f, \"loss\": %.6f, \"user_s\": %.4f, "
-      "\"system_s\": %.4f, \"page_faults\": %ld}\n",
-      window.examples_per_second, static_cast<long long>(window.steps), window.seconds, window.loss,
-      seconds_between(before.ru_utime, after.ru_utime), seconds_between(before.ru_stime, after.ru_stime),
-      after.ru_minflt - before.ru_minflt);
-  std::fflush(stdout);
-}
-
-void print_memory(const Trainer& trainer) {
-  std::printf("{\"peak_bytes\": %lld, \"resident_bytes\": %lld, \"bucket_bytes\": %lld}\n", status_bytes("VmHWM"),
-              status_bytes("VmRSS"), static_cast<long long>(trainer.bucket_bytes()));
-  std::fflush(stdout);
-}
-
-void serve(Trainer& trainer) {
-  std::printf("{\"ready\": true, \"libtorch\": \"%s\"}\n", TORCH_VERSION);
-  std::fflush(stdout);
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    std::istringstream words(line);
-    std::string command;
-    double seconds = 0;
-    words >> command >> seconds;
-    if (command == "run") run_window(trainer, seconds);
-    else if (command == "memory") print_memory(trainer);
-    else if (command == "quit") return;
-    else throw std::invalid_argument("unknown command '" + line + "'");
-  }
 }
 
 }  // namespace
