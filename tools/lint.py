@@ -24,8 +24,8 @@ FORBIDDEN = [(re.compile(r"\bsleep_for\b"), "sleep_for"), (re.compile(r"\bstd::t
              (re.compile(r"std::cout"), "std::cout"), (re.compile(r"\b(exit|abort|terminate)\(\)?;"), "exit or abort")]
 # The one header whose job is to bring everything.
 # Not installed: they bring third-party types, and all but the first generated code.
-PRIVATE_HEADERS = ("lockstep/cluster/json.h", "lockstep/train/options_text.h", "lockstep/cluster/rpc.h", "lockstep/cluster/coordination_service.h",
-                   "lockstep/ps/rpc_buffers.h", "lockstep/ps/rpc_sharing.h")
+PRIVATE_HEADERS = ("lockstep/cluster/json.h", "lockstep/cluster/rpc.h", "lockstep/cluster/coordination_service.h",
+                   "lockstep/ps/rpc_buffers.h", "lockstep/ps/rpc_sharing.h", "lockstep/train/options_text.h")
 GENERATED_USERS = ("lockstep/cluster/rpc.h", "lockstep/cluster/coordination_service.h")  # need the built folder
 UMBRELLA = "lockstep/lockstep.h"
 

@@ -56,6 +56,8 @@ class HostedParts {
 
   void pull();
   void push();
+  // Drops what a step that failed has left of gradients.
+  void forget();
   void assign(const torch::nn::Module& values);
   void set_learning_rate(double rate);
 
@@ -74,7 +76,7 @@ class HostedParts {
 
 // A worker's copy of a hosted module, as closures take it: `Hosted<Net>&`.
 template <typename M>
-class Hosted {
+class Hosted : public std::enable_shared_from_this<Hosted<M>> {
  public:
   Hosted(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers,
          const internal::HostedParts::Addresses& addresses)
@@ -97,6 +99,12 @@ class Hosted {
     parts_.push();
     is_pulled_ = false;
   }
+
+  // Gradients of a step that failed are dropped.
+  void forget() { parts_.forget(); }
+
+  // The module as it is here, whatever the servers have.
+  const std::shared_ptr<M>& module() const noexcept { return module_; }
 
   // A closure is about to use it.
   void begin_closure() noexcept { is_pulled_ = false; }
@@ -140,9 +148,12 @@ class HostedModel {
     parts().pull();
     return state_->module;
   }
+  // The same as it is here, with the values of the last module().
+  const std::shared_ptr<M>& local() const noexcept { return state_->module; }
   // The servers get these values, of the coordinator's copy: after weights were loaded into it.
   void assign(const M& module) { parts().assign(module); }
 
+  const std::shared_ptr<ps::ServerVariables>& servers() const noexcept { return state_->servers; }
   const std::shared_ptr<const ps::ResourceRecord>& record() const {
     const std::lock_guard lock(state_->mu);
     return state_->made().record();
