@@ -15,7 +15,7 @@ if(TARGET lockstep_command)
   install(TARGETS lockstep_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
-        REGEX "/lockstep/(cluster/(json|rpc|coordination_service)|ps/rpc_(buffers|sharing))\\.h$" EXCLUDE PATTERN "engines" EXCLUDE)
+        REGEX "/lockstep/(cluster/(json|rpc|coordination_service)|ps/rpc_(buffers|sharing)|train/options_text)\\.h$" EXCLUDE PATTERN "engines" EXCLUDE)
 configure_package_config_file(cmake/lockstep-config.cmake.in ${CMAKE_BINARY_DIR}/lockstep-config.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep
                               PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)

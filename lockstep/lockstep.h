@@ -86,6 +86,8 @@
 #include "lockstep/train/losses/losses.h"
 #include "lockstep/train/metrics/metric.h"
 #include "lockstep/train/metrics/metrics.h"
+#include "lockstep/train/model/dataset_creator.h"
+#include "lockstep/train/model/hosted_model.h"
 #include "lockstep/train/model/model.h"
 #include "lockstep/train/optimizer.h"
 #include "lockstep/train/optimizers/optimizer_part.h"

@@ -25,7 +25,7 @@ FORBIDDEN = [(re.compile(r"\bsleep_for\b"), "sleep_for"), (re.compile(r"\bstd::t
 # The one header whose job is to bring everything.
 # Not installed: they bring third-party types, and all but the first generated code.
 PRIVATE_HEADERS = ("lockstep/cluster/json.h", "lockstep/cluster/rpc.h", "lockstep/cluster/coordination_service.h",
-                   "lockstep/ps/rpc_buffers.h", "lockstep/ps/rpc_sharing.h")
+                   "lockstep/ps/rpc_buffers.h", "lockstep/ps/rpc_sharing.h", "lockstep/train/options_text.h")
 GENERATED_USERS = ("lockstep/cluster/rpc.h", "lockstep/cluster/coordination_service.h")  # need the built folder
 UMBRELLA = "lockstep/lockstep.h"
 

@@ -132,6 +132,11 @@ bool HostedParts::push() {
   return true;
 }
 
+void HostedParts::forget() {
+  for (auto& [variable, tensor] : parameters_) tensor.mutable_grad() = at::Tensor();
+  for (const auto& one : embeddings_) one->take_gradients();
+}
+
 void HostedParts::set_learning_rate(double rate) {
   std::vector<Variable> all;
   for (const auto& [variable, tensor] : parameters_) all.push_back(variable);

@@ -68,6 +68,8 @@ class HostedParts {
 
   void pull();
   bool push();
+  // Drops what a step that failed has left of gradients.
+  void forget();
   void assign(const torch::nn::Module& values);
   void set_learning_rate(double rate);
 
@@ -93,7 +95,7 @@ void require_possible(const HostedUpdateOptions& options, std::size_t num_worker
 
 // A worker's copy of a hosted module, as closures take it: `Hosted<Net>&`.
 template <typename M>
-class Hosted {
+class Hosted : public std::enable_shared_from_this<Hosted<M>> {
  public:
   Hosted(std::shared_ptr<M> module, std::shared_ptr<ps::ServerVariables> servers,
          const internal::HostedParts::Addresses& addresses, std::optional<int> worker = std::nullopt)
@@ -117,6 +119,12 @@ class Hosted {
     is_pulled_ = false;
     return parts_.push();
   }
+
+  // Gradients of a step that failed are dropped.
+  void forget() { parts_.forget(); }
+
+  // The module as it is here, whatever the servers have.
+  const std::shared_ptr<M>& module() const noexcept { return module_; }
 
   // A closure is about to use it.
   void begin_closure() noexcept { is_pulled_ = false; }
@@ -164,9 +172,12 @@ class HostedModel {
     parts().pull();
     return state_->module;
   }
+  // The same as it is here, with the values of the last module().
+  const std::shared_ptr<M>& local() const noexcept { return state_->module; }
   // The servers get these values, of the coordinator's copy: after weights were loaded into it.
   void assign(const M& module) { parts().assign(module); }
 
+  const std::shared_ptr<ps::ServerVariables>& servers() const noexcept { return state_->servers; }
   const std::shared_ptr<const ps::ResourceRecord>& record() const {
     const std::lock_guard lock(state_->mu);
     return state_->made().record();

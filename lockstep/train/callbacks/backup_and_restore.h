@@ -34,6 +34,7 @@ class BackupAndRestore : public Callback {
   explicit BackupAndRestore(std::string folder, const BackupAndRestoreOptions& options = {});
 
   Turn turn() const override { return Turn::kKeeps; }
+  bool can_be_late() const override { return options_.save_freq == 0; }
   // Throws kInvalidArgument when the checkpoint is another model's, kDataLoss when there are some and none is whole.
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;

@@ -43,10 +43,27 @@ class Callback {
 
   virtual Turn turn() const { return Turn::kUsual; }
 
+  // Under a ParameterServerStrategy steps run on workers, several at once: on_*_batch_end is told of each a little after its
+  // end, when the weights have gone on, and on_train_batch_begin of none. A callback that overrides them is refused there,
+  // unless it says that it can do with that.
+  virtual bool can_be_late() const { return false; }
+
   // What it has to remember when training goes on in another process, and that again. BackupAndRestore asks.
   virtual CheckpointPart save() const { return {}; }
   virtual void restore(const CheckpointPart&) {}
 };
+
+namespace internal {
+
+// Whether a class of callbacks overrides one of on_*_batch_*. One that cannot be looked at (private, overloaded) does.
+template <typename C>
+concept IgnoresBatches = requires {
+  requires std::same_as<decltype(&C::on_train_batch_begin), void (Callback::*)(Training&)>;
+  requires std::same_as<decltype(&C::on_train_batch_end), void (Callback::*)(Training&)>;
+  requires std::same_as<decltype(&C::on_test_batch_end), void (Callback::*)(Training&)>;
+};
+
+}  // namespace internal
 
 // A list of callbacks of different types: {EarlyStopping(), CSVLogger("log.csv")}. One given by value is copied; give a
 // std::shared_ptr to look at it afterwards.
@@ -55,13 +72,16 @@ class Callbacks {
   class Item {
    public:
     template <std::derived_from<Callback> C>
-    Item(C callback) : callback_(std::make_shared<C>(std::move(callback))) {}  // NOLINT: any callback is an item
+    Item(C callback)  // NOLINT: any callback is an item
+        : callback_(std::make_shared<C>(std::move(callback))), ignores_batches_(internal::IgnoresBatches<C>) {}
     template <std::derived_from<Callback> C>
-    Item(std::shared_ptr<C> callback) : callback_(std::move(callback)) {}  // NOLINT
+    Item(std::shared_ptr<C> callback)  // NOLINT
+        : callback_(std::move(callback)), ignores_batches_(internal::IgnoresBatches<C>) {}
 
    private:
     friend class Callbacks;
     std::shared_ptr<Callback> callback_;
+    bool ignores_batches_;
   };
 
   Callbacks() = default;
@@ -75,8 +95,12 @@ class Callbacks {
   auto end() const noexcept { return list_.end(); }
   std::size_t size() const noexcept { return list_.size(); }
 
+  // Those that must be told of every step at its end: see Callback::can_be_late(). By the type they were given as.
+  std::vector<std::shared_ptr<Callback>> batch_level() const;
+
  private:
   std::vector<std::shared_ptr<Callback>> list_;
+  std::vector<std::shared_ptr<Callback>> watchers_;  // of them, those whose type overrides on_*_batch_*
 };
 
 }  // namespace lockstep

@@ -29,6 +29,7 @@ class LambdaCallback : public Callback {
   }
   void on_train_batch_begin(Training& training) override { call(functions_.on_train_batch_begin, training); }
   void on_train_batch_end(Training& training) override { call(functions_.on_train_batch_end, training); }
+  bool can_be_late() const override { return !functions_.on_train_batch_begin && !functions_.on_train_batch_end; }
 
  private:
   static void call(const std::function<void(Training&)>& function, Training& training) {

@@ -32,6 +32,7 @@ class ModelCheckpoint : public Callback {
   explicit ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
   Turn turn() const override { return is_file() ? Turn::kUsual : Turn::kSaves; }
+  bool can_be_late() const override { return options_.save_freq == 0; }
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
   void on_epoch_end(Training& training, Logs& logs) override;

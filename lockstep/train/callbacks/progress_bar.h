@@ -33,6 +33,7 @@ class ProgressBar : public Callback {
   void on_test_end(Training& training, const Logs& logs) override;
   void on_train_end(Training& training) override;
   void on_train_failed(Training& training) override { on_train_end(training); }
+  bool can_be_late() const override { return true; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -30,6 +30,7 @@ class Prometheus : public Callback {
   void on_train_begin(Training& training) override;
   void on_epoch_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
+  bool can_be_late() const override { return true; }
   void on_epoch_end(Training& training, Logs& logs) override;
   void on_train_end(Training& training) override;
   void on_train_failed(Training& training) override { on_train_end(training); }

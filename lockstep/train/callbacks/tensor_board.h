@@ -31,6 +31,7 @@ class TensorBoard : public Callback {
   void on_epoch_end(Training& training, Logs& logs) override;
   void on_train_end(Training& training) override;
   void on_train_failed(Training& training) override { on_train_end(training); }
+  bool can_be_late() const override { return options_.update_freq == 0; }
 
  private:
   void write_histograms(Training& training);

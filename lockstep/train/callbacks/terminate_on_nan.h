@@ -11,6 +11,7 @@ class TerminateOnNaN : public Callback {
  public:
   Turn turn() const override { return Turn::kChecks; }
   void on_train_batch_end(Training& training) override;
+  bool can_be_late() const override { return true; }
 };
 
 }  // namespace lockstep

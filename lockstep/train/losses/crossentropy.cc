@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
 #include "lockstep/train/losses/align.h"
+#include "lockstep/train/losses/loss_text.h"
 #include "lockstep/train/losses/losses.h"
 
 namespace lockstep::losses {
@@ -115,82 +116,87 @@ Loss binary_crossentropy(const BinaryCrossentropyOptions& options) {
   constexpr const char* kName = "binary_crossentropy";
   require_smoothing(kName, options.label_smoothing);
   return Loss(
-      kName,
-      [options](const at::Tensor& labels, const at::Tensor& predictions) {
-        const auto both = align_equal(kName, labels, predictions);
-        const auto y_true = smoothed_binary(both.y_true, options.label_smoothing);
-        return mean_over(kName,
-                         options.from_logits
-                             ? at::binary_cross_entropy_with_logits(both.y_pred, y_true, {}, {}, at::Reduction::None)
-                             : binary(y_true, both.y_pred),
-                         options.axis);
-      },
-      options.reduction);
+             kName,
+             [options](const at::Tensor& labels, const at::Tensor& predictions) {
+               const auto both = align_equal(kName, labels, predictions);
+               const auto y_true = smoothed_binary(both.y_true, options.label_smoothing);
+               return mean_over(kName,
+                                options.from_logits
+                                    ? at::binary_cross_entropy_with_logits(both.y_pred, y_true, {}, {}, at::Reduction::None)
+                                    : binary(y_true, both.y_pred),
+                                options.axis);
+             },
+             options.reduction)
+      .described(loss_text(kName, options));
 }
 
 Loss binary_focal_crossentropy(const BinaryFocalCrossentropyOptions& options) {
   constexpr const char* kName = "binary_focal_crossentropy";
   require_smoothing(kName, options.label_smoothing);
   return Loss(
-      kName,
-      [options](const at::Tensor& labels, const at::Tensor& predictions) {
-        const auto both = align_equal(kName, labels, predictions);
-        const auto y_true = smoothed_binary(both.y_true, options.label_smoothing);
-        const auto p = options.from_logits ? both.y_pred.sigmoid() : both.y_pred;
-        const auto right = y_true * p + (1 - y_true) * (1 - p);
-        auto loss = (1 - right).pow(options.gamma) * binary(y_true, p);
-        if (options.apply_class_balancing) loss = (y_true * options.alpha + (1 - y_true) * (1 - options.alpha)) * loss;
-        return mean_over(kName, loss, options.axis);
-      },
-      options.reduction);
+             kName,
+             [options](const at::Tensor& labels, const at::Tensor& predictions) {
+               const auto both = align_equal(kName, labels, predictions);
+               const auto y_true = smoothed_binary(both.y_true, options.label_smoothing);
+               const auto p = options.from_logits ? both.y_pred.sigmoid() : both.y_pred;
+               const auto right = y_true * p + (1 - y_true) * (1 - p);
+               auto loss = (1 - right).pow(options.gamma) * binary(y_true, p);
+               if (options.apply_class_balancing) loss = (y_true * options.alpha + (1 - y_true) * (1 - options.alpha)) * loss;
+               return mean_over(kName, loss, options.axis);
+             },
+             options.reduction)
+      .described(loss_text(kName, options));
 }
 
 Loss categorical_crossentropy(const CategoricalCrossentropyOptions& options) {
   constexpr const char* kName = "categorical_crossentropy";
   require_smoothing(kName, options.label_smoothing);
   return Loss(
-      kName,
-      [options](const at::Tensor& labels, const at::Tensor& predictions) {
-        const auto both = align_equal(kName, labels, predictions);
-        const auto axis = axis_of(kName, options.axis, both.y_pred);
-        const auto y_true = smoothed_classes(both.y_true, options.label_smoothing);
-        const auto logs = options.from_logits ? at::log_softmax(both.y_pred, axis)
-                                              : clipped(both.y_pred / both.y_pred.sum(axis, /*keepdim=*/true)).log();
-        return -(y_true * logs).sum(axis);
-      },
-      options.reduction);
+             kName,
+             [options](const at::Tensor& labels, const at::Tensor& predictions) {
+               const auto both = align_equal(kName, labels, predictions);
+               const auto axis = axis_of(kName, options.axis, both.y_pred);
+               const auto y_true = smoothed_classes(both.y_true, options.label_smoothing);
+               const auto logs = options.from_logits ? at::log_softmax(both.y_pred, axis)
+                                                     : clipped(both.y_pred / both.y_pred.sum(axis, /*keepdim=*/true)).log();
+               return -(y_true * logs).sum(axis);
+             },
+             options.reduction)
+      .described(loss_text(kName, options));
 }
 
 Loss categorical_focal_crossentropy(const CategoricalFocalCrossentropyOptions& options) {
   constexpr const char* kName = "categorical_focal_crossentropy";
   require_smoothing(kName, options.label_smoothing);
   return Loss(
-      kName,
-      [options](const at::Tensor& labels, const at::Tensor& predictions) {
-        const auto both = align_equal(kName, labels, predictions);
-        const auto axis = axis_of(kName, options.axis, both.y_pred);
-        const auto y_true = smoothed_classes(both.y_true, options.label_smoothing);
-        const auto scores = options.from_logits ? at::softmax(both.y_pred, axis) : both.y_pred;
-        const auto p = clipped(scores / scores.sum(axis, /*keepdim=*/true));
-        return ((1 - p).pow(options.gamma) * options.alpha * -y_true * p.log()).sum(axis);
-      },
-      options.reduction);
+             kName,
+             [options](const at::Tensor& labels, const at::Tensor& predictions) {
+               const auto both = align_equal(kName, labels, predictions);
+               const auto axis = axis_of(kName, options.axis, both.y_pred);
+               const auto y_true = smoothed_classes(both.y_true, options.label_smoothing);
+               const auto scores = options.from_logits ? at::softmax(both.y_pred, axis) : both.y_pred;
+               const auto p = clipped(scores / scores.sum(axis, /*keepdim=*/true));
+               return ((1 - p).pow(options.gamma) * options.alpha * -y_true * p.log()).sum(axis);
+             },
+             options.reduction)
+      .described(loss_text(kName, options));
 }
 
 Loss sparse_categorical_crossentropy(const SparseCategoricalCrossentropyOptions& options) {
   constexpr const char* kName = "sparse_categorical_crossentropy";
   return Loss::from_rule(
-      kName,
-      [options](const at::Tensor& y_true, const at::Tensor& y_pred) -> PerExample {
-        auto rows = to_rows(kName, y_true, y_pred, options.axis);
-        if (!options.from_logits) rows.scores = clipped(rows.scores).log();
-        // LibTorch's own default, -100, would let such labels pass.
-        const auto ignored = options.ignore_class.value_or(std::numeric_limits<std::int64_t>::min());
-        PerExample losses{negative_log_likelihood(kName, rows, ignored).reshape(rows.shape)};
-        if (options.ignore_class) losses.mask = (rows.labels != ignored).reshape(rows.shape);
-        return losses;
-      },
-      options.reduction, options.ignore_class.has_value());
+             kName,
+             [options](const at::Tensor& y_true, const at::Tensor& y_pred) -> PerExample {
+               auto rows = to_rows(kName, y_true, y_pred, options.axis);
+               if (!options.from_logits) rows.scores = clipped(rows.scores).log();
+               // LibTorch's own default, -100, would let such labels pass.
+               const auto ignored = options.ignore_class.value_or(std::numeric_limits<std::int64_t>::min());
+               PerExample losses{negative_log_likelihood(kName, rows, ignored).reshape(rows.shape)};
+               if (options.ignore_class) losses.mask = (rows.labels != ignored).reshape(rows.shape);
+               return losses;
+             },
+             options.reduction, options.ignore_class.has_value())
+      .described(loss_text(kName, options));
 }
 
 Loss categorical_generalized_cross_entropy(const CategoricalGeneralizedCrossEntropyOptions& options) {
@@ -198,14 +204,15 @@ Loss categorical_generalized_cross_entropy(const CategoricalGeneralizedCrossEntr
   if (!(options.q > 0 && options.q < 1))
     throw Error(ErrorCode::kInvalidArgument, str(kName, ": q is ", options.q, "; it must be between 0 and 1"));
   return Loss(
-      kName,
-      [options](const at::Tensor& y_true, const at::Tensor& y_pred) {
-        const auto rows = to_rows(kName, y_true, y_pred, -1);
-        if (rows.labels.is_cpu()) require_classes(kName, rows, std::numeric_limits<std::int64_t>::min());
-        const auto p = rows.scores.gather(1, rows.labels.unsqueeze(1)).reshape(rows.shape);
-        return (1 - p.pow(options.q)) / options.q;
-      },
-      options.reduction);
+             kName,
+             [options](const at::Tensor& y_true, const at::Tensor& y_pred) {
+               const auto rows = to_rows(kName, y_true, y_pred, -1);
+               if (rows.labels.is_cpu()) require_classes(kName, rows, std::numeric_limits<std::int64_t>::min());
+               const auto p = rows.scores.gather(1, rows.labels.unsqueeze(1)).reshape(rows.shape);
+               return (1 - p.pow(options.q)) / options.q;
+             },
+             options.reduction)
+      .described(loss_text(kName, options));
 }
 
 }  // namespace lockstep::losses

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/train/losses/align.h"
+#include "lockstep/train/losses/loss_text.h"
 #include "lockstep/train/losses/names.h"
 
 namespace lockstep::losses {
@@ -16,6 +17,7 @@ struct Loss::State {
   Rule rule;
   Reduction reduction;
   bool is_masked = false;
+  Description description = nullptr;  // null: text cannot describe it
 };
 
 std::ostream& operator<<(std::ostream& out, Reduction reduction) {
@@ -90,7 +92,24 @@ const std::string& Loss::name() const noexcept { return state_->name; }
 Reduction Loss::reduction() const noexcept { return state_->reduction; }
 
 Loss Loss::with_reduction(Reduction reduction) const {
-  return from_rule(state_->name, state_->rule, reduction, state_->is_masked);
+  auto changed = *state_;
+  changed.reduction = reduction;
+  return Loss(std::make_shared<const State>(std::move(changed)));
+}
+
+Loss Loss::described(Description description) const {
+  auto changed = *state_;
+  changed.description = std::move(description);
+  return Loss(std::make_shared<const State>(std::move(changed)));
+}
+
+std::string Loss::to_text() const {
+  if (state_->description == nullptr)
+    throw Error(ErrorCode::kUnimplemented,
+                str("loss '", name(),
+                    "' is a function that captures something, which cannot be sent to another task; make it a lambda without "
+                    "captures, or use one of lockstep/train/losses/losses.h"));
+  return text_with(state_->description(), "reduction", str(reduction()));
 }
 
 bool Loss::is_divided_by_data() const noexcept {

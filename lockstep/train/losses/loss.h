@@ -6,8 +6,31 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
 
 namespace lockstep::losses {
+
+// What is given for each example by a function of one's own.
+using ExampleFunction = std::function<at::Tensor(const at::Tensor& y_true, const at::Tensor& y_pred)>;
+
+// A callable that is what it is by its type alone, such as a lambda without captures: other tasks of a job, which run the same
+// program, find it by a name.
+template <typename F>
+concept FunctionByType = std::is_class_v<F> && std::is_empty_v<F> && std::is_default_constructible_v<F> &&
+    std::is_invocable_r_v<at::Tensor, F&, const at::Tensor&, const at::Tensor&>;
+
+// The name under which it is found: of its type, numbered where different files have types of one name.
+std::string register_function(const std::type_info& type, ExampleFunction function);
+// Throws kNotFound when this program has no such function.
+ExampleFunction function_by_name(const std::string& name);
+
+// Registers itself before main() in every program that mentions its kName.
+template <FunctionByType F>
+struct NamedFunction {
+  static inline const std::string kName = register_function(typeid(F), F{});
+};
 
 // How the examples' losses become one number. `values` are the losses times their weights.
 enum class Reduction {
@@ -33,7 +56,7 @@ struct PerExample {
 // Differentiable. Shapes that do not fit together are kInvalidArgument.
 class Loss {
  public:
-  using Function = std::function<at::Tensor(const at::Tensor& y_true, const at::Tensor& y_pred)>;
+  using Function = ExampleFunction;
   using Rule = std::function<PerExample(const at::Tensor& y_true, const at::Tensor& y_pred)>;
 
   // By Keras's name: "mse", "mean_squared_error", "MeanSquaredError", ... Throws kInvalidArgument for a name that does not
@@ -44,6 +67,10 @@ class Loss {
   // A loss of one's own: `function` gives one value for each example, or for each element of it. It gets y_true and y_pred
   // as they are.
   Loss(std::string name, Function function, Reduction reduction = Reduction::kSumOverBatchSize);
+  // The same of a lambda without captures, which other tasks of a job know too.
+  template <FunctionByType F>
+  Loss(std::string name, F function, Reduction reduction = Reduction::kSumOverBatchSize)
+      : Loss(named(NamedFunction<F>::kName, Loss(std::move(name), Function(function), reduction))) {}
   // The same, with a mask where `is_masked`.
   static Loss from_rule(std::string name, Rule rule, Reduction reduction, bool is_masked = false);
 
@@ -71,10 +98,21 @@ class Loss {
   };
   Total total(const at::Tensor& y_true, const at::Tensor& y_pred, const at::Tensor& sample_weight = {}) const;
 
+  // As text (JSON) that another task of the job makes the same loss of. to_text() throws kUnimplemented for a loss of one's own
+  // whose function captures something; from_text() kInvalidArgument for what is no such text, kNotFound for a function that
+  // this program does not have.
+  std::string to_text() const;
+  static Loss from_text(const std::string& text);
+
+  // For those who make losses: how text describes it, without the reduction.
+  using Description = std::function<std::string()>;
+  Loss described(Description description) const;
+
   struct State;
 
  private:
   explicit Loss(std::shared_ptr<const State> state);
+  static Loss named(const std::string& function, const Loss& loss);
 
   std::shared_ptr<const State> state_;
 };

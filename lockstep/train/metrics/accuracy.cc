@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 namespace lockstep::metrics {
@@ -100,21 +101,25 @@ Metric make(const std::string& name, const char* otherwise, Matches matches) {
 
 std::shared_ptr<const MetricRule> automatic_accuracy() { return std::make_shared<AccuracyRule>("accuracy", automatic_matches); }
 
-Metric Accuracy(const MetricOptions& options) { return make(options.name, "accuracy", exact_matches); }
+Metric Accuracy(const MetricOptions& options) {
+  return make(options.name, "accuracy", exact_matches).described(metric_text("Accuracy", options));
+}
 
 Metric BinaryAccuracy(const BinaryAccuracyOptions& options) {
   return make(options.name, "binary_accuracy",
               [threshold = options.threshold](const std::string& name, const at::Tensor& y_true, const at::Tensor& y_pred) {
                 return binary_matches(name, y_true, y_pred, threshold);
-              });
+              })
+      .described(metric_text("BinaryAccuracy", options));
 }
 
 Metric CategoricalAccuracy(const MetricOptions& options) {
-  return make(options.name, "categorical_accuracy", categorical_matches);
+  return make(options.name, "categorical_accuracy", categorical_matches).described(metric_text("CategoricalAccuracy", options));
 }
 
 Metric SparseCategoricalAccuracy(const MetricOptions& options) {
-  return make(options.name, "sparse_categorical_accuracy", class_matches);
+  return make(options.name, "sparse_categorical_accuracy", class_matches)
+      .described(metric_text("SparseCategoricalAccuracy", options));
 }
 
 Metric TopKCategoricalAccuracy(const TopKOptions& options) {
@@ -124,7 +129,8 @@ Metric TopKCategoricalAccuracy(const TopKOptions& options) {
                 losses::axis_of(name, -1, y_true);
                 const auto classes = y_true.argmax(-1);
                 return is_in_top(to_rows(name, classes, y_pred), k).reshape(classes.sizes());
-              });
+              })
+      .described(metric_text("TopKCategoricalAccuracy", options));
 }
 
 Metric SparseTopKCategoricalAccuracy(const TopKOptions& options) {
@@ -136,7 +142,8 @@ Metric SparseTopKCategoricalAccuracy(const TopKOptions& options) {
                                          ? at::eq(rows.classes.unsqueeze(1), rows.predictions.slice(1, 0, options.k)).any(1)
                                          : is_in_top(rows, options.k);
                 return matches.reshape(y_true.sizes());
-              });
+              })
+      .described(metric_text("SparseTopKCategoricalAccuracy", options));
 }
 
 }  // namespace lockstep::metrics

@@ -7,6 +7,7 @@
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/metrics/confusion.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 namespace lockstep::metrics {
@@ -162,7 +163,8 @@ Metric AUC(const AUCOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, str("AUC: num_thresholds is ", options.num_thresholds, "; it must be above 1"));
   if (options.num_labels && !options.multi_label)
     throw Error(ErrorCode::kInvalidArgument, "AUC: num_labels is for multi_label only; leave it out, or set multi_label");
-  return Metric(options.name.empty() ? "auc" : options.name, std::make_shared<AucRule>(options));
+  return Metric(options.name.empty() ? "auc" : options.name, std::make_shared<AucRule>(options))
+      .described(metric_text("AUC", options));
 }
 
 }  // namespace lockstep::metrics

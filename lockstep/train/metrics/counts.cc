@@ -5,6 +5,7 @@
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/metrics/confusion.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 // Metrics of the four counts: how many, precision and recall, and one at another.
@@ -129,21 +130,39 @@ Metric at_least(const AtOptions& options, const char* name, Ratio wanted, Ratio 
 
 }  // namespace
 
-Metric TruePositives(const CountOptions& options) { return count(options, "true_positives", kTruePositives); }
-Metric TrueNegatives(const CountOptions& options) { return count(options, "true_negatives", kTrueNegatives); }
-Metric FalsePositives(const CountOptions& options) { return count(options, "false_positives", kFalsePositives); }
-Metric FalseNegatives(const CountOptions& options) { return count(options, "false_negatives", kFalseNegatives); }
+Metric TruePositives(const CountOptions& options) {
+  return count(options, "true_positives", kTruePositives).described(metric_text("TruePositives", options));
+}
+Metric TrueNegatives(const CountOptions& options) {
+  return count(options, "true_negatives", kTrueNegatives).described(metric_text("TrueNegatives", options));
+}
+Metric FalsePositives(const CountOptions& options) {
+  return count(options, "false_positives", kFalsePositives).described(metric_text("FalsePositives", options));
+}
+Metric FalseNegatives(const CountOptions& options) {
+  return count(options, "false_negatives", kFalseNegatives).described(metric_text("FalseNegatives", options));
+}
 
-Metric Precision(const PrecisionOptions& options) { return ratio(options, "precision", kFalsePositives); }
-Metric Recall(const PrecisionOptions& options) { return ratio(options, "recall", kFalseNegatives); }
+Metric Precision(const PrecisionOptions& options) {
+  return ratio(options, "precision", kFalsePositives).described(metric_text("Precision", options));
+}
+Metric Recall(const PrecisionOptions& options) {
+  return ratio(options, "recall", kFalseNegatives).described(metric_text("Recall", options));
+}
 
 Metric SensitivityAtSpecificity(const AtOptions& options) {
-  return at_least(options, "sensitivity_at_specificity", kRecall, kSpecificity);
+  return at_least(options, "sensitivity_at_specificity", kRecall, kSpecificity)
+      .described(metric_text("SensitivityAtSpecificity", options));
 }
 Metric SpecificityAtSensitivity(const AtOptions& options) {
-  return at_least(options, "specificity_at_sensitivity", kSpecificity, kRecall);
+  return at_least(options, "specificity_at_sensitivity", kSpecificity, kRecall)
+      .described(metric_text("SpecificityAtSensitivity", options));
 }
-Metric PrecisionAtRecall(const AtOptions& options) { return at_least(options, "precision_at_recall", kPrecision, kRecall); }
-Metric RecallAtPrecision(const AtOptions& options) { return at_least(options, "recall_at_precision", kRecall, kPrecision); }
+Metric PrecisionAtRecall(const AtOptions& options) {
+  return at_least(options, "precision_at_recall", kPrecision, kRecall).described(metric_text("PrecisionAtRecall", options));
+}
+Metric RecallAtPrecision(const AtOptions& options) {
+  return at_least(options, "recall_at_precision", kRecall, kPrecision).described(metric_text("RecallAtPrecision", options));
+}
 
 }  // namespace lockstep::metrics

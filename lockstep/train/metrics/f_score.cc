@@ -4,6 +4,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 namespace lockstep::metrics {
@@ -79,10 +80,13 @@ Metric make(const char* name, const FBetaScoreOptions& options) {
 
 }  // namespace
 
-Metric FBetaScore(const FBetaScoreOptions& options) { return make("fbeta_score", options); }
+Metric FBetaScore(const FBetaScoreOptions& options) {
+  return make("fbeta_score", options).described(metric_text("FBetaScore", options));
+}
 
 Metric F1Score(const F1ScoreOptions& options) {
-  return make("f1_score", {.average = options.average, .beta = 1.0, .threshold = options.threshold, .name = options.name});
+  return make("f1_score", {.average = options.average, .beta = 1.0, .threshold = options.threshold, .name = options.name})
+      .described(metric_text("F1Score", options));
 }
 
 }  // namespace lockstep::metrics

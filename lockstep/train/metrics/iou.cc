@@ -7,6 +7,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 namespace lockstep::metrics {
@@ -101,17 +102,23 @@ IoUOptions one_hot(const OneHotIoUOptions& options) {
 
 }  // namespace
 
-Metric IoU(const IoUOptions& options) { return make("iou", options); }
-Metric MeanIoU(const IoUOptions& options) { return make("mean_iou", with_all_classes(options)); }
-Metric OneHotIoU(const OneHotIoUOptions& options) { return make("one_hot_iou", one_hot(options)); }
-Metric OneHotMeanIoU(const OneHotIoUOptions& options) { return make("one_hot_mean_iou", with_all_classes(one_hot(options))); }
+Metric IoU(const IoUOptions& options) { return make("iou", options).described(metric_text("IoU", options)); }
+Metric MeanIoU(const IoUOptions& options) {
+  return make("mean_iou", with_all_classes(options)).described(metric_text("MeanIoU", options));
+}
+Metric OneHotIoU(const OneHotIoUOptions& options) {
+  return make("one_hot_iou", one_hot(options)).described(metric_text("OneHotIoU", options));
+}
+Metric OneHotMeanIoU(const OneHotIoUOptions& options) {
+  return make("one_hot_mean_iou", with_all_classes(one_hot(options))).described(metric_text("OneHotMeanIoU", options));
+}
 
 Metric BinaryIoU(const BinaryIoUOptions& options) {
   IoUOptions all;
   all.target_class_ids = options.target_class_ids;
   all.dtype = options.dtype;
   all.name = options.name;
-  return make("binary_iou", all, options.threshold);
+  return make("binary_iou", all, options.threshold).described(metric_text("BinaryIoU", options));
 }
 
 }  // namespace lockstep::metrics

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "lockstep/train/losses/align.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 namespace lockstep::metrics {
@@ -103,10 +104,12 @@ std::shared_ptr<const MetricRule> mean_of(const losses::Loss& loss, Direction di
 }
 
 Metric Mean(const MetricOptions& options) {
-  return Metric(options.name.empty() ? "mean" : options.name, std::make_shared<ValueMean>());
+  return Metric(options.name.empty() ? "mean" : options.name, std::make_shared<ValueMean>())
+      .described(metric_text("Mean", options));
 }
 Metric Sum(const MetricOptions& options) {
-  return Metric(options.name.empty() ? "sum" : options.name, std::make_shared<ValueSum>());
+  return Metric(options.name.empty() ? "sum" : options.name, std::make_shared<ValueSum>())
+      .described(metric_text("Sum", options));
 }
 
 }  // namespace lockstep::metrics

@@ -12,7 +12,9 @@
 #include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
+#include "lockstep/train/losses/loss_text.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/names.h"
 
 namespace lockstep::metrics {
@@ -117,6 +119,7 @@ struct Metric::State {
   const std::string name;
   const std::shared_ptr<const MetricRule> rule;
   const std::shared_ptr<ReplicaSet> home;  // the strategy in whose scope it was made; null: none
+  Description description = nullptr;       // null: text cannot describe it
 
   // Used only outside run().
   Place outside;
@@ -126,16 +129,33 @@ struct Metric::State {
 };
 
 Metric::Metric(const char* name) : Metric(std::string(name)) {}
-Metric::Metric(const std::string& name) : Metric(name, rule_by_name(name)) {}
+Metric::Metric(const std::string& name) : Metric(name, rule_by_name(name)) { state_->description = metric_text(name); }
 Metric::Metric(std::string name, std::shared_ptr<const MetricRule> rule)
     : state_(std::make_shared<State>(std::move(name), std::move(rule))) {}
 Metric::Metric(std::string name, losses::Loss::Function function)
     : Metric(name, mean_of(losses::Loss(name, checked(name, std::move(function))), Direction::kUnknown)) {}
-Metric::Metric(const losses::Loss& loss) : Metric(loss.name(), mean_of(loss, Direction::kDown)) {}
+Metric::Metric(const losses::Loss& loss) : Metric(loss.name(), mean_of(loss, Direction::kDown)) {
+  state_->description = metric_text(loss);
+}
 
 const std::string& Metric::name() const noexcept { return state_->name; }
 const std::shared_ptr<const MetricRule>& Metric::shared_rule() const noexcept { return state_->rule; }
-Metric Metric::renamed(std::string name) const { return Metric(std::move(name), state_->rule); }
+Metric Metric::renamed(std::string name) const { return Metric(std::move(name), state_->rule).described(state_->description); }
+
+Metric Metric::described(Description description) const {
+  Metric same(state_->name, state_->rule);
+  same.state_->description = std::move(description);
+  return same;
+}
+
+std::string Metric::to_text() const {
+  if (state_->description == nullptr)
+    throw Error(ErrorCode::kUnimplemented,
+                str("metric '", name(),
+                    "' is of a rule of one's own, or of a function that captures something, which cannot be sent to another "
+                    "task; make it of a lambda without captures, or use one of lockstep/train/metrics/metrics.h"));
+  return losses::text_with(state_->description(), "name", name());
+}
 
 void Metric::update_state(const at::Tensor& first, const at::Tensor& second, const at::Tensor& third) {
   const c10::NoGradGuard no_grad;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/train/losses/loss.h"
@@ -35,6 +36,9 @@ class Metric {
   // One's own: by rule, or the mean over all examples of what a function or a loss gives for each.
   Metric(std::string name, std::shared_ptr<const MetricRule> rule);
   Metric(std::string name, losses::Loss::Function function);
+  template <losses::FunctionByType F>
+  Metric(std::string name, F function)
+      : Metric(named(losses::NamedFunction<F>::kName, Metric(std::move(name), losses::Loss::Function(function)))) {}
   Metric(const losses::Loss& loss);  // NOLINT: a loss is a metric
 
   const std::string& name() const noexcept;
@@ -63,9 +67,19 @@ class Metric {
   // The part of one of this process's replicas; empty when it has counted nothing.
   std::vector<at::Tensor> replica_state(std::size_t replica) const;
 
+  // As text (JSON) that another task of the job makes the same metric of, with a state of its own. to_text() throws
+  // kUnimplemented for a rule of one's own and for a function that captures something; from_text() as Loss::from_text().
+  std::string to_text() const;
+  static Metric from_text(const std::string& text);
+
+  // For those who make metrics: how text describes it, without the name.
+  using Description = losses::Loss::Description;
+  Metric described(Description description) const;
+
   struct State;
 
  private:
+  static Metric named(const std::string& function, const Metric& metric);
   std::vector<at::Tensor> sum(bool over_workers) const;
   at::Tensor result_of(const std::vector<at::Tensor>& state) const;
 

@@ -5,6 +5,7 @@
 #include "lockstep/train/losses/align.h"
 #include "lockstep/train/losses/losses.h"
 #include "lockstep/train/metrics/mean.h"
+#include "lockstep/train/metrics/metric_text.h"
 #include "lockstep/train/metrics/metrics.h"
 
 namespace lockstep::metrics {
@@ -103,69 +104,96 @@ at::Tensor variance(const at::Tensor& x, std::int64_t axis) { return mean((x - m
 }  // namespace
 
 Metric MeanSquaredError(const MetricOptions& options) {
-  return make(options.name, "mean_squared_error", losses::mean_squared_error());
+  return make(options.name, "mean_squared_error", losses::mean_squared_error())
+      .described(metric_text("MeanSquaredError", options));
 }
 Metric MeanAbsoluteError(const MetricOptions& options) {
-  return make(options.name, "mean_absolute_error", losses::mean_absolute_error());
+  return make(options.name, "mean_absolute_error", losses::mean_absolute_error())
+      .described(metric_text("MeanAbsoluteError", options));
 }
 Metric MeanAbsolutePercentageError(const MetricOptions& options) {
-  return make(options.name, "mean_absolute_percentage_error", losses::mean_absolute_percentage_error());
+  return make(options.name, "mean_absolute_percentage_error", losses::mean_absolute_percentage_error())
+      .described(metric_text("MeanAbsolutePercentageError", options));
 }
 Metric MeanSquaredLogarithmicError(const MetricOptions& options) {
-  return make(options.name, "mean_squared_logarithmic_error", losses::mean_squared_logarithmic_error());
+  return make(options.name, "mean_squared_logarithmic_error", losses::mean_squared_logarithmic_error())
+      .described(metric_text("MeanSquaredLogarithmicError", options));
 }
-Metric LogCoshError(const MetricOptions& options) { return make(options.name, "logcosh", losses::log_cosh()); }
-Metric Hinge(const MetricOptions& options) { return make(options.name, "hinge", losses::hinge()); }
-Metric SquaredHinge(const MetricOptions& options) { return make(options.name, "squared_hinge", losses::squared_hinge()); }
+Metric LogCoshError(const MetricOptions& options) {
+  return make(options.name, "logcosh", losses::log_cosh()).described(metric_text("LogCoshError", options));
+}
+Metric Hinge(const MetricOptions& options) {
+  return make(options.name, "hinge", losses::hinge()).described(metric_text("Hinge", options));
+}
+Metric SquaredHinge(const MetricOptions& options) {
+  return make(options.name, "squared_hinge", losses::squared_hinge()).described(metric_text("SquaredHinge", options));
+}
 Metric CategoricalHinge(const MetricOptions& options) {
-  return make(options.name, "categorical_hinge", losses::categorical_hinge());
+  return make(options.name, "categorical_hinge", losses::categorical_hinge())
+      .described(metric_text("CategoricalHinge", options));
 }
-Metric KLDivergence(const MetricOptions& options) { return make(options.name, "kl_divergence", losses::kl_divergence()); }
-Metric Poisson(const MetricOptions& options) { return make(options.name, "poisson", losses::poisson()); }
+Metric KLDivergence(const MetricOptions& options) {
+  return make(options.name, "kl_divergence", losses::kl_divergence()).described(metric_text("KLDivergence", options));
+}
+Metric Poisson(const MetricOptions& options) {
+  return make(options.name, "poisson", losses::poisson()).described(metric_text("Poisson", options));
+}
 
 Metric RootMeanSquaredError(const MetricOptions& options) {
-  return Metric(options.name.empty() ? "root_mean_squared_error" : options.name, std::make_shared<RootMeanRule>());
+  return Metric(options.name.empty() ? "root_mean_squared_error" : options.name, std::make_shared<RootMeanRule>())
+      .described(metric_text("RootMeanSquaredError", options));
 }
 
 Metric BinaryCrossentropy(const CrossentropyOptions& options) {
   return make(options.name, "binary_crossentropy",
               losses::binary_crossentropy(
-                  {.from_logits = options.from_logits, .label_smoothing = options.label_smoothing, .axis = options.axis}));
+                  {.from_logits = options.from_logits, .label_smoothing = options.label_smoothing, .axis = options.axis}))
+      .described(metric_text("BinaryCrossentropy", options));
 }
 
 Metric CategoricalCrossentropy(const CrossentropyOptions& options) {
   return make(options.name, "categorical_crossentropy",
               losses::categorical_crossentropy(
-                  {.from_logits = options.from_logits, .label_smoothing = options.label_smoothing, .axis = options.axis}));
+                  {.from_logits = options.from_logits, .label_smoothing = options.label_smoothing, .axis = options.axis}))
+      .described(metric_text("CategoricalCrossentropy", options));
 }
 
 Metric SparseCategoricalCrossentropy(const SparseCrossentropyOptions& options) {
   return make(options.name, "sparse_categorical_crossentropy",
               losses::sparse_categorical_crossentropy(
-                  {.from_logits = options.from_logits, .ignore_class = options.ignore_class, .axis = options.axis}));
+                  {.from_logits = options.from_logits, .ignore_class = options.ignore_class, .axis = options.axis}))
+      .described(metric_text("SparseCategoricalCrossentropy", options));
 }
 
 Metric CosineSimilarity(const AxisOptions& options) {
-  return similarity(options, "cosine_similarity", [](const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
-    return (normalized(y_true, axis) * normalized(y_pred, axis)).sum(axis);
-  });
+  return similarity(options, "cosine_similarity",
+                    [](const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
+                      return (normalized(y_true, axis) * normalized(y_pred, axis)).sum(axis);
+                    })
+      .described(metric_text("CosineSimilarity", options));
 }
 
 Metric PearsonCorrelation(const AxisOptions& options) {
-  return similarity(options, "pearson_correlation", [](const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
-    const auto standardized = [&](const at::Tensor& x) { return (x - mean(x, axis)) / variance(x, axis).sqrt(); };
-    return (standardized(y_true) * standardized(y_pred)).mean(axis);
-  });
+  return similarity(options, "pearson_correlation",
+                    [](const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
+                      const auto standardized = [&](const at::Tensor& x) {
+                        return (x - mean(x, axis)) / variance(x, axis).sqrt();
+                      };
+                      return (standardized(y_true) * standardized(y_pred)).mean(axis);
+                    })
+      .described(metric_text("PearsonCorrelation", options));
 }
 
 Metric ConcordanceCorrelation(const AxisOptions& options) {
-  return similarity(
-      options, "concordance_correlation", [](const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
-        const auto pred_mean = mean(y_pred, axis);
-        const auto covariance = (y_true - pred_mean) * (y_pred - pred_mean);
-        const auto norm = variance(y_true, axis) + variance(y_pred, axis) + (mean(y_true, axis) - pred_mean).square();
-        return (2 * covariance / (norm + kEpsilon)).mean(axis);
-      });
+  return similarity(options, "concordance_correlation",
+                    [](const at::Tensor& y_true, const at::Tensor& y_pred, std::int64_t axis) {
+                      const auto pred_mean = mean(y_pred, axis);
+                      const auto covariance = (y_true - pred_mean) * (y_pred - pred_mean);
+                      const auto norm =
+                          variance(y_true, axis) + variance(y_pred, axis) + (mean(y_true, axis) - pred_mean).square();
+                      return (2 * covariance / (norm + kEpsilon)).mean(axis);
+                    })
+      .described(metric_text("ConcordanceCorrelation", options));
 }
 
 Metric R2Score(const R2ScoreOptions& options) {
@@ -176,7 +204,8 @@ Metric R2Score(const R2ScoreOptions& options) {
   if (options.num_regressors < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 str("R2Score: num_regressors is ", options.num_regressors, "; it must not be negative"));
-  return Metric(options.name.empty() ? "r2_score" : options.name, std::make_shared<R2Rule>(options));
+  return Metric(options.name.empty() ? "r2_score" : options.name, std::make_shared<R2Rule>(options))
+      .described(metric_text("R2Score", options));
 }
 
 }  // namespace lockstep::metrics

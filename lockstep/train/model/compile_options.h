@@ -32,11 +32,14 @@ class LossList {
       : list_{Loss(std::forward<L>(loss))} {}  // NOLINT: one loss is a list
   LossList(std::initializer_list<Loss> losses) : list_(losses) {}
 
+  void add(Loss loss) { list_.push_back(std::move(loss)); }
   const std::vector<Loss>& list() const noexcept { return list_; }
 
  private:
   std::vector<Loss> list_;
 };
+
+constexpr std::int64_t kAutoShards = -1;
 
 // What Model::compile takes.
 struct CompileOptions {
@@ -54,6 +57,11 @@ struct CompileOptions {
   // is an update too.
   std::int64_t steps_per_update = 1;
   Precision precision = Precision::kFloat32;
+  // Under a ParameterServerStrategy: evaluation and validation divide the data into so many shards, of which each is looked at
+  // exactly once, also when workers are lost meanwhile; the function of a DatasetCreator is told that it is the only one, and
+  // must give the same batches everywhere. kAutoShards: five for each worker. Where a number of steps is given, and with 0, so
+  // many steps are scheduled on whichever workers are free, which may see examples twice or not at all.
+  std::int64_t pss_evaluation_shards = 0;
   // Replaces what a replica does in a training step: see TrainStep.
   std::function<void(TrainStep&)> train_step = nullptr;
 };

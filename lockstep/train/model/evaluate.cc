@@ -3,6 +3,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/train/model/leave_together.h"
 #include "lockstep/train/model/model_state.h"
@@ -55,10 +56,15 @@ Logs Model::evaluate(const ModelData& data, const EvaluateOptions& options) {
   progress.is_chief = internal::replicas_of(*this).first_replica() == 0;
   Training training(
       this, progress,
-      {[&] { return runner.local_logs(); }, [&] { return runner.logs(); }, [&] { return runner.optimizer().learning_rate(); },
-       [&](double rate) { runner.optimizer().set_learning_rate(rate); }});
+      {[&] { return runner.local_logs(); }, [&] { return runner.logs(); }, [&] { return internal::learning_rate_of(*this); },
+       [&](double rate) { internal::set_learning_rate_of(*this, rate); }});
   auto shown = options;
   if (options.verbose != Verbose::kSilent) shown.callbacks.add(ProgressBar(options.verbose));
+  if (state_->hosted != nullptr) {
+    internal::require_late_callbacks(shown.callbacks, "evaluate");
+    return internal::HostedEvaluation(*state_->hosted, data, options.steps, "evaluate: steps")
+        .run(runner, shown.callbacks, training);
+  }
   const internal::EvaluationScope scope(*this);
   const auto distributed = internal::distribute(strategy(), data);
   if (!options.steps) internal::require_finite(distributed, "evaluate", "give steps");
@@ -68,7 +74,7 @@ Logs Model::evaluate(const ModelData& data, const EvaluateOptions& options) {
 }
 
 Logs Model::evaluate(const at::Tensor& x, const at::Tensor& y, const EvaluateOptions& options) {
-  return evaluate(internal::batches_of({x, y}, options.batch_size, false), options);
+  return evaluate(internal::data_of(*this, {{x, y}, options.batch_size, false}), options);
 }
 
 at::Tensor Model::predict(const ModelData& data) {
@@ -84,10 +90,13 @@ at::Tensor Model::predict(const at::Tensor& x, std::int64_t batch_size) {
 }
 
 Tensors Model::predict_all(const ModelData& data) {
+  internal::pull_hosted(*this);
   if (data.dataset() != nullptr && data.dataset()->options().auto_shard_policy == AutoShardPolicy::kFile &&
       internal::replicas_of(*this).workers() != nullptr)
     log_warning("predict: the dataset asks to be divided by FILE, which loses the order of the rows; it is divided by DATA");
-  const auto distributed = internal::distribute(strategy(), data, AutoShardPolicy::kData);
+  // A coordinator reads for itself alone.
+  auto& reader = state_->hosted != nullptr ? default_strategy() : strategy();
+  const auto distributed = internal::distribute(reader, data, AutoShardPolicy::kData);
   internal::require_finite(distributed, "predict", "take() as many batches as are wanted");
   const internal::EvaluationScope scope(*this);
   std::vector<Tensors> all;

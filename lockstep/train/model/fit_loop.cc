@@ -16,11 +16,12 @@
 namespace lockstep::internal {
 namespace {
 
-void require_usable(const FitOptions& options) {
+void require_usable(const FitOptions& options, bool is_hosted) {
   const auto refuse = [](const std::string& message) { throw Error(ErrorCode::kInvalidArgument, "fit: " + message); };
   if (options.epochs < 0 || options.initial_epoch < 0)
     refuse(str("epochs is ", options.epochs, ", initial_epoch ", options.initial_epoch, "; they must not be negative"));
-  if (options.steps_per_epoch && *options.steps_per_epoch < 1)
+  const bool is_until_end = is_hosted && options.steps_per_epoch == kUntilDataEnds;
+  if (options.steps_per_epoch && *options.steps_per_epoch < 1 && !is_until_end)
     refuse(str("steps_per_epoch is ", *options.steps_per_epoch, "; it must be at least 1, or absent for a pass over the data"));
   if (options.validation_steps && *options.validation_steps < 1)
     refuse(str("validation_steps is ", *options.validation_steps, "; it must be at least 1, or absent"));
@@ -58,13 +59,12 @@ FitLoop::FitLoop(Model& model, const FitOptions& options)
       callbacks_(with_progress(options.callbacks, options.verbose)),
       stats_(workers_ == nullptr ? 1 : workers_->layout().size()),
       training_(&model, progress_,
-                {[this] { return runner_.local_logs(); }, [this] { return runner_.logs(); },
-                 [this] { return runner_.optimizer().learning_rate(); },
-                 [this](double rate) { runner_.optimizer().set_learning_rate(rate); },
+                {[this] { return logs_so_far(true); }, [this] { return logs_so_far(false); },
+                 [this] { return learning_rate_of(model_); }, [this](double rate) { set_learning_rate_of(model_, rate); },
                  [this] { return std::make_shared<FitPart>(*this); }, &stats_,
                  [this] { return is_any(training_.failure().has_value()); },
                  [this](const std::string& name) { return direction_of(name); }}) {
-  require_usable(options);
+  require_usable(options, model.state().hosted != nullptr);
 }
 
 metrics::Direction FitLoop::direction_of(const std::string& logged) const {
@@ -78,7 +78,24 @@ void FitLoop::tell(F&& call) {
   for (const auto& callback : callbacks_) guarded(workers_, training_, [&] { call(*callback); });
 }
 
-void FitLoop::begin(const ModelData& data) {
+Logs FitLoop::logs_so_far(bool is_local) {
+  if (hosted_) hosted_->sums().show(runner_);
+  return is_local ? runner_.local_logs() : runner_.logs();
+}
+
+void FitLoop::begin_hosted(const ModelData& data) {
+  auto& link = *model_.state().hosted;
+  require_late_callbacks(callbacks_, "fit");
+  hosted_.emplace(link, data, options_);
+  if (options_.validation_data)
+    hosted_validation_.emplace(link, *options_.validation_data, options_.validation_steps, "fit: validation_steps");
+  progress_.steps = hosted_->steps() == kUntilDataEnds ? data::kUnknown : hosted_->steps();
+}
+
+void FitLoop::begin_here(const ModelData& data) {
+  if (data.creator() != nullptr && !options_.steps_per_epoch)
+    throw Error(ErrorCode::kInvalidArgument,
+                "fit: steps_per_epoch is needed with a DatasetCreator; say how many steps an epoch has");
   if (data.distributed() != nullptr && !options_.steps_per_epoch && model_.strategy().num_replicas_in_sync() > 1)
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -88,9 +105,14 @@ void FitLoop::begin(const ModelData& data) {
   if (!options_.steps_per_epoch) require_finite(*data_, "fit", "give steps_per_epoch");
   if (options_.validation_data) validation_ = distribute(model_.strategy(), *options_.validation_data);
   if (validation_ && !options_.validation_steps) require_finite(*validation_, "fit: validation_data", "give validation_steps");
+  progress_.steps = options_.steps_per_epoch.value_or(data_->cardinality());
+}
+
+void FitLoop::begin(const ModelData& data) {
+  if (model_.state().hosted != nullptr) begin_hosted(data);
+  else begin_here(data);
   progress_.epoch = options_.initial_epoch;
   progress_.epochs = options_.epochs;
-  progress_.steps = options_.steps_per_epoch.value_or(data_->cardinality());
   progress_.iterations = runner_.iterations();
   progress_.is_chief = replicas_of(model_).first_replica() == 0;
   runner_.set_class_weight(options_.class_weight);
@@ -138,7 +160,7 @@ History FitLoop::run_epochs() {
     if (training_.is_stopping()) break;
     ++progress_.epoch;
   }
-  runner_.optimizer().use_averages();
+  if (runner_.has_optimizer()) runner_.optimizer().use_averages();
   tell([&](Callback& one) { one.on_train_end(training_); });
   agree_on_stop();
   return history;
@@ -148,7 +170,7 @@ void FitLoop::train_epoch() {
   if (!std::exchange(is_resumed_, false)) {
     progress_.step = progress_.examples = 0;
     runner_.reset();
-    if (!iterator_ || !options_.steps_per_epoch) iterator_.emplace(data_->make_iterator());
+    if (!hosted_ && (!iterator_ || !options_.steps_per_epoch)) iterator_.emplace(data_->make_iterator());
   }
   first_step_ = progress_.step;
   stats_.reset();
@@ -157,14 +179,28 @@ void FitLoop::train_epoch() {
   model_.state().is_in_epoch = true;
   const OnExit leave([this] { model_.state().is_in_epoch = false; });
   clock_.end_step();  // what came between the epochs belongs to no step
-  while (!options_.steps_per_epoch || progress_.step < *options_.steps_per_epoch)
-    if (!step()) break;
+  if (hosted_) train_on_workers();
+  else
+    while (!options_.steps_per_epoch || progress_.step < *options_.steps_per_epoch)
+      if (!step()) break;
   runner_.flush();
   progress_.iterations = runner_.iterations();
   if (progress_.step == 0)
     throw Error(ErrorCode::kInvalidArgument,
                 "fit: the data has no batch; is a file empty, or does batch() drop the remainder?");
   progress_.steps = progress_.step;
+}
+
+void FitLoop::train_on_workers() {
+  hosted_->run([this](const StepCounts& counts) {
+    ++progress_.step;
+    progress_.examples += counts.rows;
+    runner_.note_update_elsewhere(counts.mean_loss());
+    progress_.iterations = runner_.iterations();
+    tell([&](Callback& one) { one.on_train_batch_end(training_); });
+    return !training_.is_stopping();
+  });
+  pull_hosted(model_);  // callbacks look at the weights of an epoch
 }
 
 std::optional<DistributedIterator::Batch> FitLoop::next_batch() {
@@ -219,7 +255,7 @@ bool FitLoop::step() {
 }
 
 void FitLoop::end_epoch(History& history) {
-  auto logs = runner_.logs();
+  auto logs = logs_so_far(false);
   validate(logs);
   if (is_any(is_preempted())) progress_.is_preempted = true;
   is_between_epochs_ = true;
@@ -249,10 +285,12 @@ void FitLoop::share(Logs& logs) const {
 }
 
 void FitLoop::validate(Logs& logs) {
-  if (!validation_ || (progress_.epoch + 1) % options_.validation_freq != 0) return;
+  if ((!validation_ && !hosted_validation_) || (progress_.epoch + 1) % options_.validation_freq != 0) return;
   const auto kept = progress_;
   EvaluateOptions options{.steps = options_.validation_steps, .callbacks = callbacks_};
-  logs.add(evaluate(model_, *validation_, options, training_), "val_");
+  logs.add(hosted_validation_ ? hosted_validation_->run(runner_, callbacks_, training_)
+                              : evaluate(model_, *validation_, options, training_),
+           "val_");
   progress_ = kept;
 }
 

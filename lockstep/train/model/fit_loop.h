@@ -32,6 +32,10 @@ class FitLoop {
 
  private:
   void begin(const ModelData& data);
+  void begin_hosted(const ModelData& data);
+  void begin_here(const ModelData& data);
+  void train_on_workers();
+  Logs logs_so_far(bool is_local);
   History run_epochs();
   void tell_failure() noexcept;
   void train_epoch();
@@ -59,6 +63,8 @@ class FitLoop {
   // Set by run().
   std::optional<DistributedDataset> data_;
   std::optional<DistributedDataset> validation_;
+  std::optional<HostedEpochs> hosted_;  // in their place, where steps run on workers
+  std::optional<HostedEvaluation> hosted_validation_;
 
   // Used only on the thread that called fit().
   TrainingProgress progress_;

@@ -11,10 +11,12 @@
 #include "lockstep/data/distributed_dataset.h"
 #include "lockstep/train/callbacks/callback.h"
 #include "lockstep/train/callbacks/progress_bar.h"
+#include "lockstep/train/model/dataset_creator.h"
 
 namespace lockstep {
 
-// What a model reads: a dataset of global batches, which is divided between the replicas, or one that is distributed already.
+// What a model reads: a dataset of global batches, which is divided between the replicas, or one that is distributed already,
+// or a function that makes it where it is read.
 //
 // The components of an element are, in this order: the inputs, as many as the module's forward() takes; the targets, one for
 // each loss; and, if there are more, the sample weights, one for all outputs or one for each.
@@ -22,19 +24,26 @@ class ModelData {
  public:
   ModelData(data::Dataset dataset) : data_(std::move(dataset)) {}               // NOLINT: either is data
   ModelData(DistributedDataset distributed) : data_(std::move(distributed)) {}  // NOLINT
+  ModelData(DatasetCreator creator) : data_(std::move(creator)) {}              // NOLINT
+  template <internal::MakesDataset F>
+  ModelData(const F& function) : data_(DatasetCreator(function)) {}  // NOLINT
 
   const data::Dataset* dataset() const noexcept { return std::get_if<data::Dataset>(&data_); }
   const DistributedDataset* distributed() const noexcept { return std::get_if<DistributedDataset>(&data_); }
+  const DatasetCreator* creator() const noexcept { return std::get_if<DatasetCreator>(&data_); }
 
  private:
-  std::variant<data::Dataset, DistributedDataset> data_;
+  std::variant<data::Dataset, DistributedDataset, DatasetCreator> data_;
 };
+
+constexpr std::int64_t kUntilDataEnds = -1;
 
 struct FitOptions {
   int epochs = 1;
   int initial_epoch = 0;  // go on counting from here
   // Steps of an epoch: epochs then go on in the data where the last one ended. Absent: an epoch is a pass over the data. A
-  // DistributedDataset over several replicas needs it.
+  // DistributedDataset over several replicas needs it, and a DatasetCreator. Under a ParameterServerStrategy it counts the
+  // steps of all workers together, and kUntilDataEnds ends an epoch when the data of one worker has ended.
   std::optional<std::int64_t> steps_per_epoch = std::nullopt;
 
   std::optional<ModelData> validation_data = std::nullopt;
@@ -55,7 +64,8 @@ struct FitOptions {
 };
 
 struct EvaluateOptions {
-  std::optional<std::int64_t> steps = std::nullopt;  // absent: all
+  // Absent: all. Under a ParameterServerStrategy that is by shards: see CompileOptions::pss_evaluation_shards.
+  std::optional<std::int64_t> steps = std::nullopt;
   Callbacks callbacks = {};
   Verbose verbose = Verbose::kSilent;
   std::int64_t batch_size = 32;  // only for tensors

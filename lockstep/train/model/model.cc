@@ -27,10 +27,26 @@ NamedTensors named_tensors(const torch::nn::Module& module) {
   return tensors;
 }
 
+// Of one batch, on a worker.
+Logs hosted_logs(Model::State& state, const data::Element& batch, bool is_training) {
+  const auto counts = internal::run_on_batch(*state.hosted, batch, is_training);
+  internal::HostedSums sums;
+  sums.add(counts);
+  sums.show(*state.runner);
+  if (is_training) state.runner->note_update_elsewhere(counts.mean_loss());
+  return state.runner->logs();
+}
+
 }  // namespace
 
 Model::Model(std::shared_ptr<ModuleReplicas> module, internal::Forward forward)
     : state_(std::make_unique<State>(State{std::move(module), std::move(forward)})) {}
+Model::Model(std::unique_ptr<internal::HostedLink> link, const std::shared_ptr<torch::nn::Module>& module,
+             const MakeForward& forward) {
+  auto replicas = internal::coordinators_copy(*link->strategy, module);
+  auto own = forward(replicas);
+  state_ = std::make_unique<State>(State{std::move(replicas), std::move(own), std::move(link)});
+}
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -41,7 +57,13 @@ void Model::compile(CompileOptions options) {
   std::optional<Scope> scope;
   if (state_->module->replicas() != nullptr) scope.emplace(strategy().scope());
   internal::require_complete(options, *state_->module);
-  state_->runner = std::make_unique<internal::StepRunner>(state_->module, state_->forward, std::move(options));
+  internal::StepRunner::Push elsewhere;
+  if (state_->hosted != nullptr) {
+    internal::compile_hosted(*state_->hosted, options, *state_->module->here());
+    elsewhere = [] { throw Error(ErrorCode::kInternal, "a step of a hosted model ran on the coordinator"); };
+  }
+  state_->runner =
+      std::make_unique<internal::StepRunner>(state_->module, state_->forward, std::move(options), std::move(elsewhere));
 }
 
 History Model::fit(const ModelData& data, const FitOptions& options) {
@@ -72,13 +94,15 @@ History Model::fit(const at::Tensor& x, const at::Tensor& y, const FitOptions& o
                 str("fit: ", x.size(0), " rows cannot be divided by validation_split ", options.validation_split,
                     ": one of the parts would have none; give more rows, or another part"));
   if (is_split)
-    rest.validation_data = internal::batches_of({x.narrow(0, kept, x.size(0) - kept), y.narrow(0, kept, x.size(0) - kept)},
-                                                options.batch_size, false);
-  return fit(internal::batches_of({x.narrow(0, 0, kept), y.narrow(0, 0, kept)}, options.batch_size, options.shuffle), rest);
+    rest.validation_data = internal::data_of(
+        *this, {{x.narrow(0, kept, x.size(0) - kept), y.narrow(0, kept, x.size(0) - kept)}, options.batch_size, false});
+  return fit(internal::data_of(*this, {{x.narrow(0, 0, kept), y.narrow(0, 0, kept)}, options.batch_size, options.shuffle}),
+             rest);
 }
 
 Logs Model::train_on_batch(const data::Element& batch) {
   auto& runner = internal::runner_of(*this, "train_on_batch");
+  if (state_->hosted != nullptr) return hosted_logs(*state_, batch, true);
   runner.reset();
   runner.set_mode(true);
   const auto parts = internal::split(internal::replicas_of(*this), batch);
@@ -88,6 +112,7 @@ Logs Model::train_on_batch(const data::Element& batch) {
 
 Logs Model::test_on_batch(const data::Element& batch) {
   auto& runner = internal::runner_of(*this, "test_on_batch");
+  if (state_->hosted != nullptr) return hosted_logs(*state_, batch, false);
   const internal::EvaluationScope scope(*this);
   runner.reset();
   const auto parts = internal::split(internal::replicas_of(*this), batch);
@@ -96,6 +121,7 @@ Logs Model::test_on_batch(const data::Element& batch) {
 }
 
 CheckpointPart Model::weights() const {
+  internal::pull_hosted(*this);
   const c10::NoGradGuard no_grad;
   CheckpointPart part;
   for (const auto& [name, tensor] : named_tensors(*state_->module->here()))
@@ -111,10 +137,18 @@ void Model::set_weights(const CheckpointPart& weights) {
                                                  join("; ", problems), "; nothing was changed"));
   const c10::NoGradGuard no_grad;
   for (auto [name, tensor] : tensors) tensor.copy_(*weights.find(name));
+  internal::assign_hosted(*this);
 }
 
-void Model::save_weights(const std::string& path) const { lockstep::save_weights(path, *state_->module); }
-void Model::load_weights(const std::string& path) { load_weights_into(*state_->module, path); }
+void Model::save_weights(const std::string& path) const {
+  internal::pull_hosted(*this);
+  lockstep::save_weights(path, *state_->module);
+}
+
+void Model::load_weights(const std::string& path) {
+  load_weights_into(*state_->module, path);
+  internal::assign_hosted(*this);
+}
 
 double Model::last_loss() const { return internal::runner_of(*this, "last_loss").last_loss(); }
 std::int64_t Model::iterations() const { return internal::runner_of(*this, "iterations").iterations(); }
@@ -181,10 +215,39 @@ void require_idle(const Model& model, const char* what) {
     throw Error(ErrorCode::kFailedPrecondition, str(what, ": fit() of this model is under way; call it before or after"));
 }
 
+// Before compile() there are no variables on the servers: they begin with what the coordinator's copy has then.
+void pull_hosted(const Model& model) {
+  if (const auto& link = model.state().hosted; link != nullptr && link->optimizer) link->pull();
+}
+
+void assign_hosted(const Model& model) {
+  if (const auto& link = model.state().hosted; link != nullptr && link->optimizer) link->assign();
+}
+
+ModelData data_of(const Model& model, const DatasetCreator::Rows& rows) {
+  if (model.state().hosted != nullptr) return DatasetCreator(rows);
+  return batches_of(rows.tensors, rows.batch_size, rows.is_shuffled);
+}
+
+double learning_rate_of(const Model& model) {
+  auto& runner = runner_of(model, "learning_rate");
+  const auto& link = model.state().hosted;
+  return link == nullptr ? runner.optimizer().learning_rate() : link->learning_rate(runner.iterations());
+}
+
+void set_learning_rate_of(const Model& model, double rate) {
+  if (const auto& link = model.state().hosted; link != nullptr) link->change_learning_rate(rate);
+  else runner_of(model, "set_learning_rate").optimizer().set_learning_rate(rate);
+}
+
 ReplicaSet& replicas_of(const Model& model) { return model.strategy().replicas(); }
 
 DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::optional<AutoShardPolicy> policy) {
   if (data.distributed() != nullptr) return *data.distributed();
+  if (data.creator() != nullptr && policy) return distribute(strategy, ModelData((*data.creator())(InputContext{})), policy);
+  if (const auto* creator = data.creator())
+    return strategy.distribute_datasets_from_function([own = *creator](const InputContext& context) { return own(context); },
+                                                      creator->input_options());
   auto dataset = *data.dataset();
   if (policy) {
     auto options = dataset.options();

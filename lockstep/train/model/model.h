@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,12 @@
 
 namespace lockstep {
 
+template <typename M>
+class HostedModel;
+namespace internal {
+struct HostedLink;
+}
+
 // A mirrored module with a loss, an optimizer and metrics: trains, evaluates and predicts under the strategy in whose scope the
 // module was made.
 //
@@ -29,6 +36,16 @@ namespace lockstep {
 // Losses, gradients and metrics weigh examples: R replicas on W workers, with uneven or empty parts of a batch, give what one
 // process gives on the whole batch. One thread at a time, outside run(); with several workers all make the same calls. Not
 // copyable.
+//
+// Over a hosted module (train/model/hosted_model.h, which must be included) steps run on the workers of a
+// ParameterServerStrategy, asynchronously: see Note [fit on workers]. Then
+// - data is a DatasetCreator with steps_per_epoch, or tensors, which every worker gets;
+// - losses and metrics are built-in ones, or functions without captures; a train_step of one's own, steps_per_update, moving
+//   averages are kUnimplemented;
+// - callbacks are told of steps after their end, and those that need them at once are kInvalidArgument; ModelCheckpoint writes
+//   files of weights; whole checkpoints (a folder, BackupAndRestore) are kUnimplemented;
+// - compile() again keeps the optimizer, which must be the same: the servers have its state;
+// - predict() runs on the coordinator, with the servers' weights; weights() and the like get and set those.
 class Model {
  public:
   // The module's forward() takes one tensor or several, and gives a tensor, or a pair, tuple, array, vector or map of them.
@@ -38,6 +55,11 @@ class Model {
   template <typename M, typename F>
   Model(const MirroredModule<M>& module, F forward)
       : Model(module.replicas(), internal::forward_with(module, std::move(forward))) {}
+  // Over a hosted module; `forward` must be without captures.
+  template <typename M>
+  explicit Model(const HostedModel<M>& module);
+  template <typename M, typename F>
+  Model(const HostedModel<M>& module, F forward);
   ~Model();
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -94,7 +116,10 @@ class Model {
   State& state() const { return *state_; }
 
  private:
+  using MakeForward = std::function<internal::Forward(const std::shared_ptr<ModuleReplicas>&)>;
   Model(std::shared_ptr<ModuleReplicas> module, internal::Forward forward);
+  Model(std::unique_ptr<internal::HostedLink> link, const std::shared_ptr<torch::nn::Module>& module,
+        const MakeForward& forward);
 
   std::unique_ptr<State> state_;
 };

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "lockstep/train/model/hosted_link.h"
 #include "lockstep/train/model/model.h"
 #include "lockstep/train/model/step_runner.h"
 
@@ -12,6 +13,7 @@ struct Model::State {
   // Const after construction.
   std::shared_ptr<ModuleReplicas> module;
   internal::Forward forward;
+  std::unique_ptr<internal::HostedLink> hosted = nullptr;  // null: the module is mirrored
 
   // Set by compile().
   std::unique_ptr<internal::StepRunner> runner = nullptr;
@@ -29,6 +31,13 @@ DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::op
 // Throws kInvalidArgument for data without an end.
 void require_finite(const DistributedDataset& data, const char* what, const char* advice);
 
+// Of a hosted module that was compiled: the coordinator's copy gets the servers' values, and the other way round.
+void pull_hosted(const Model& model);
+void assign_hosted(const Model& model);
+
+// Rows of tensors as the model reads them.
+ModelData data_of(const Model& model, const DatasetCreator::Rows& rows);
+
 // Rows of tensors as batches that are divided by DATA.
 data::Dataset batches_of(const Tensors& tensors, std::int64_t batch_size, bool is_shuffled);
 
@@ -42,6 +51,10 @@ StepRunner& runner_of(const Model& model, const char* what);
 void require_idle(const Model& model, const char* what);
 
 ReplicaSet& replicas_of(const Model& model);
+
+// Of the optimizer, here or on the servers.
+double learning_rate_of(const Model& model);
+void set_learning_rate_of(const Model& model, double rate);
 
 // Evaluation mode, and afterwards what was before: the mode and, in the middle of an epoch, its losses and metrics.
 class EvaluationScope {

@@ -2,12 +2,9 @@
 
 #include <torch/torch.h>
 
-#include <cstring>
-
+#include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/trace.h"
-#include "lockstep/collective/tree_sum.h"
-#include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy.h"
@@ -63,15 +60,17 @@ bool are_gradients_finite(const ModuleReplicas& model) {
   return !sum.defined() || std::isfinite(sum.item<double>());
 }
 
+// Throws kInvalidArgument for what has no rows.
+std::int64_t rows_in(const data::Element& batch) {
+  if (batch.empty() || batch[0].dim() == 0)
+    throw Error(ErrorCode::kInvalidArgument, lockstep::str("the data is not batched: ", batch, "; use dataset.batch(size)"));
+  return batch[0].size(0);
+}
+
 // The sample weights of an output; undefined: none.
 at::Tensor weight_of(const ReplicaBatch& batch, std::size_t output) {
   if (batch.weights.empty()) return {};
   return batch.weights[batch.weights.size() > 1 ? output : 0];
-}
-
-std::vector<double> added(std::vector<double> a, const std::vector<double>& b) {
-  std::ranges::transform(a, b, a.begin(), std::plus<>());
-  return a;
 }
 
 // [n] as [n, 1]: the last dimension is averaged over, and that must not be the one of the examples.
@@ -92,7 +91,7 @@ std::int64_t denominator(const Loss& loss, const at::Tensor& losses, const Repli
 
 }  // namespace
 
-StepRunner::StepRunner(std::shared_ptr<ModuleReplicas> model, Forward forward, CompileOptions options)
+StepRunner::StepRunner(std::shared_ptr<ModuleReplicas> model, Forward forward, CompileOptions options, Push push)
     : model_(std::move(model)),
       forward_(std::move(forward)),
       losses_(options.loss.list()),
@@ -100,9 +99,10 @@ StepRunner::StepRunner(std::shared_ptr<ModuleReplicas> model, Forward forward, C
       steps_per_update_(std::max(options.steps_per_update, options.optimizer.rules().gradient_accumulation_steps.value_or(1))),
       precision_(options.precision),
       train_step_(options.train_step ? options.train_step : default_train_step),
+      push_(std::move(push)),
       sums_(model_->size()),
-      loss_scale_(options.precision == Precision::kFloat16),
-      optimizer_(model_, without_accumulation(options.optimizer)) {
+      loss_scale_(options.precision == Precision::kFloat16) {
+  if (push_ == nullptr) optimizer_.emplace(model_, without_accumulation(options.optimizer));
   loss_weights_.resize(losses_.size(), 1.0);
   take_metrics(options);
   reset();
@@ -210,6 +210,17 @@ void StepRunner::train_replica(const data::Element& element, std::int64_t global
   train_step_(step);
 }
 
+void StepRunner::train_alone(const data::Element& batch) {
+  pending_ = 1;
+  is_updating_ = true;
+  const OnExit forget([this] { pending_ = 0; });
+  if (const auto rows = rows_in(batch); rows > 0) train_replica(batch, rows);
+}
+
+void StepRunner::test_alone(const data::Element& batch) {
+  if (const auto rows = rows_in(batch); rows > 0) test_replica(batch, rows);
+}
+
 void StepRunner::join_losses() const {
   for (std::size_t k = 0; k < losses_.size(); ++k)
     if (losses_[k].is_divided_by_data()) share_by_data(k, nullptr, {});
@@ -312,9 +323,9 @@ void StepRunner::minimize(const at::Tensor& loss) {
   };
   if (is_updating_) {
     go_back();
-    return update();
+    return push_ ? push_() : update();
   }
-  const auto no_sync = optimizer_.no_sync();
+  const auto no_sync = optimizer_->no_sync();
   go_back();
 }
 
@@ -322,12 +333,12 @@ void StepRunner::update() {
   const double factor = 1 / (loss_scale_.value() * static_cast<double>(std::max<std::int64_t>(pending_, 1)));
   bool is_finite = true;
   if (factor != 1) {
-    optimizer_.synchronize();
+    optimizer_->synchronize();
     is_finite = !loss_scale_.is_on() || are_gradients_finite(*model_);
     if (is_finite) scale_gradients(*model_, factor);
   }
-  if (is_finite) optimizer_.step();
-  else optimizer_.zero_grad();
+  if (is_finite) optimizer_->step();
+  else optimizer_->zero_grad();
   if (loss_scale_.is_on()) {
     // All replicas have the same gradients: the last to come says it for all.
     replica_context().merge_call([this](Strategy&, const PerReplica<bool>& finite) { loss_scale_.note(finite.values()[0]); },
@@ -343,7 +354,7 @@ void StepRunner::flush() {
 }
 
 void StepRunner::forget_gradients() {
-  if (std::exchange(pending_, 0) != 0) optimizer_.zero_grad();
+  if (std::exchange(pending_, 0) != 0) optimizer_->zero_grad();
 }
 
 void StepRunner::update_metrics(const ReplicaBatch& batch, const Tensors& outputs) {
@@ -366,92 +377,6 @@ std::int64_t StepRunner::rows_of(const Batch& batch) {
 }
 
 void StepRunner::set_class_weight(const std::map<std::int64_t, double>& weights) { class_weight_ = weights; }
-
-void StepRunner::reset() {
-  for (auto& sums : sums_) {
-    sums.losses.assign(losses_.size() + 1, 0.0);
-    sums.on_device.assign(losses_.size() + 1, {});
-    sums.rows = 0;
-    sums.last = at::Tensor();
-  }
-  for (auto& tracked : metrics_) tracked.metric.reset_state();
-}
-
-StepRunner::Kept StepRunner::keep() const {
-  Kept kept{sums_, {}};
-  for (const auto& tracked : metrics_) kept.metrics.push_back(tracked.metric.state());
-  return kept;
-}
-
-void StepRunner::bring_back(Kept kept) {
-  reset();
-  sums_ = std::move(kept.sums);
-  for (std::size_t m = 0; m < metrics_.size(); ++m)
-    if (!kept.metrics[m].empty()) metrics_[m].metric.set_state(kept.metrics[m]);
-}
-
-std::vector<std::vector<double>> StepRunner::replica_sums() const {
-  std::vector<std::vector<double>> all;
-  for (const auto& sums : sums_) {
-    auto& one = all.emplace_back(sums.losses);
-    for (std::size_t k = 0; k < one.size(); ++k)
-      if (sums.on_device[k].defined()) one[k] += sums.on_device[k].item<double>();
-    one.push_back(sums.rows);
-  }
-  return all;
-}
-
-std::vector<double> StepRunner::loss_sums() const { return tree_fold(replica_sums(), added); }
-
-void StepRunner::set_loss_sums(const std::vector<double>& sums) {
-  sums_[0].losses.assign(sums.begin(), sums.end() - 1);
-  sums_[0].rows = sums.back();
-}
-
-Logs StepRunner::logs_of(const std::vector<double>& sums, bool is_local) const {
-  Logs logs;
-  if (!losses_.empty() && sums.back() > 0) {
-    logs.set("loss", sums[0] / sums.back());
-    for (std::size_t k = 0; losses_.size() > 1 && k < losses_.size(); ++k) logs.set(loss_name(k), sums[k + 1] / sums.back());
-  }
-  for (const auto& tracked : metrics_) {
-    const auto value = (is_local ? tracked.metric.local_result() : tracked.metric.result()).to(at::kCPU, at::kDouble);
-    if (value.dim() == 0) {
-      logs.set(tracked.name, value.item<double>());
-      continue;
-    }
-    for (std::int64_t i = 0; i < value.numel(); ++i) logs.set(str(tracked.name, "_", i), value.reshape(-1)[i].item<double>());
-  }
-  return logs;
-}
-
-Logs StepRunner::local_logs() const { return logs_of(loss_sums(), true); }
-
-// In the canonical order over all replicas: the bits do not depend on how they are spread over workers.
-std::vector<double> StepRunner::loss_sums_of_all() const {
-  const auto mine = replica_sums();
-  auto* workers = model_->replicas() == nullptr ? nullptr : model_->replicas()->workers();
-  if (workers == nullptr) return tree_fold(mine, added);
-  std::string text;
-  for (const auto& one : mine) text.append(reinterpret_cast<const char*>(one.data()), one.size() * sizeof(double));
-  const auto bytes = mine[0].size() * sizeof(double);
-  std::vector<std::vector<double>> all;
-  for (const auto& theirs : workers->exchange("the losses of an epoch", text)) {
-    if (theirs.size() % bytes != 0) throw Error(ErrorCode::kFailedPrecondition, "workers have models with different losses");
-    for (std::size_t at = 0; at < theirs.size(); at += bytes)
-      std::memcpy(all.emplace_back(mine[0].size()).data(), theirs.data() + at, bytes);
-  }
-  return tree_fold(std::move(all), added);
-}
-
-Logs StepRunner::logs() const { return logs_of(loss_sums_of_all(), false); }
-
-double StepRunner::last_loss() const {
-  double loss = 0;
-  for (const auto& sums : sums_)
-    if (sums.last.defined()) loss += sums.last.item<double>();
-  return loss;
-}
 
 void require_complete(const CompileOptions& options, const ModuleReplicas& model) {
   const auto losses = options.loss.list().size();

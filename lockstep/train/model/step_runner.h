@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,14 +38,20 @@ class StepRunner {
  public:
   using Batch = DistributedIterator::Batch;
 
+  // Uses a step's gradients in place of an optimizer here: those of a hosted module go to its servers.
+  using Push = std::function<void()>;
+
   // The options fit together: see require_complete.
-  StepRunner(std::shared_ptr<ModuleReplicas> model, Forward forward, CompileOptions options);
+  StepRunner(std::shared_ptr<ModuleReplicas> model, Forward forward, CompileOptions options, Push push = nullptr);
 
   // Training or evaluation mode, of all copies.
   void set_mode(bool is_training);
   // Each runs all replicas of this process. `global_rows`: of the whole batch, over all workers.
   void train(const Batch& batch, std::int64_t global_rows);
   void test(const Batch& batch, std::int64_t global_rows);
+  // One batch by itself, without a strategy: what a worker does for a coordinator.
+  void train_alone(const data::Element& batch);
+  void test_alone(const data::Element& batch);
   // Inside run(): the module's outputs, in the precision that was compiled.
   Tensors call_forward(const Tensors& inputs);
   // Gradients of steps that have made no update yet are one. Called on all workers, at the end of an epoch.
@@ -63,9 +71,12 @@ class StepRunner {
   Logs logs() const;
   double last_loss() const;
 
-  Optimizer& optimizer() noexcept { return optimizer_; }
+  // Throws kFailedPrecondition when it is on parameter servers.
+  Optimizer& optimizer();
+  bool has_optimizer() const noexcept { return optimizer_.has_value(); }
   std::vector<TrackedMetric>& metrics() noexcept { return metrics_; }
-  std::int64_t iterations() const { return optimizer_.iterations(); }
+  std::int64_t iterations() const { return optimizer_ ? optimizer_->iterations() : updates_elsewhere_; }
+  void note_update_elsewhere(double loss);
   // No step has left gradients that wait for an update.
   bool is_between_updates() const noexcept { return pending_ == 0; }
   LossScale& loss_scale() noexcept { return loss_scale_; }
@@ -128,6 +139,7 @@ class StepRunner {
   const std::int64_t steps_per_update_;
   const Precision precision_;
   const std::function<void(TrainStep&)> train_step_;
+  const Push push_;
   std::vector<TrackedMetric> metrics_;
 
   // Used outside run() only.
@@ -135,12 +147,14 @@ class StepRunner {
   std::int64_t pending_ = 0;  // steps whose gradients wait for an update
   bool is_meeting_ = false;   // the module's batch norms do
   bool is_updating_ = true;   // the step that is under way makes one
+  std::int64_t updates_elsewhere_ = 0;
+  double last_loss_elsewhere_ = 0;
 
   // [r] used only by replica r while it runs.
   std::vector<Sums> sums_;
   LossScale loss_scale_;
 
-  Optimizer optimizer_;
+  std::optional<Optimizer> optimizer_;  // absent: there is a push_
 };
 
 // Throws kInvalidArgument for options that do not fit together, kUnimplemented for what the replicas' devices cannot do.

@@ -1,13 +1,7 @@
 #include <torch/optim/optimizer.h>
 
-#include <cmath>
-#include <tuple>
-
-#include "lockstep/base/error.h"
-#include "lockstep/base/nearest.h"
-#include "lockstep/base/str.h"
-#include "lockstep/cluster/json.h"
 #include "lockstep/train/optimizers/built_in.h"
+#include "lockstep/train/options_text.h"
 #include "lockstep/train/schedules/schedules.h"
 
 // OptimizerSpec as text:
@@ -18,7 +12,11 @@
 namespace lockstep {
 namespace {
 
+using internal::any_of_table;
 using internal::OrderedJson;
+using internal::structure_in;
+
+constexpr const char* kWhat = "an optimizer";
 
 // What each kind has of its own, by name; and schedules, and rules. `f` writes or reads.
 template <typename F>
@@ -128,43 +126,22 @@ constexpr std::tuple kSchedules(ScheduleKind<schedules::ExponentialDecay>{"expon
                                 ScheduleKind<schedules::PiecewiseConstantDecay>{"piecewise_constant_decay"},
                                 ScheduleKind<schedules::WarmUp>{"warm_up"});
 
-// Calls `fn` with the entries of a table until one says true.
-template <typename Table, typename F>
-bool any_of(const Table& table, F fn) {
-  return std::apply([&](const auto&... entry) { return (fn(entry) || ...); }, table);
-}
+struct Writer : internal::OptionsWriter {
+  explicit Writer(OrderedJson& out) : OptionsWriter{out, kWhat} {}
 
-struct Writer {
-  OrderedJson& out;
-
-  void operator()(const char* name, double value) {
-    if (!std::isfinite(value))
-      throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: ", name, " is ", value, "; it must be finite"));
-    out[name] = value;
-  }
-  template <typename T>
-  requires std::is_integral_v<T>
-  void operator()(const char* name, T value) { out[name] = value; }
+  using OptionsWriter::operator();
   void operator()(const char* name, const std::string& value) {
-    if (!value.empty()) out[name] = value;
-  }
-  template <typename T>
-  void operator()(const char* name, const std::optional<T>& value) {
-    if (value) (*this)(name, *value);
-  }
-  template <typename T>
-  void operator()(const char* name, const std::vector<T>& values) {
-    out[name] = values;
+    if (!value.empty()) OptionsWriter::operator()(name, value);
   }
   void operator()(const char* name, const LearningRate& rate) {
     if (!rate.is_schedule()) return (*this)(name, rate.at(0));
     auto& schedule = out[name];
-    const bool is_known = any_of(kSchedules, [&](const auto& kind) {
+    const bool is_known = any_of_table(kSchedules, [&](const auto& kind) {
       const auto* given = rate.schedule_as<typename std::decay_t<decltype(kind)>::Type>();
       if (given == nullptr) return false;
       schedule["schedule"] = kind.name;
       auto options = given->options();
-      Writer writer{schedule};
+      Writer writer(schedule);
       list(options, writer);
       return true;
     });
@@ -176,97 +153,42 @@ struct Writer {
   }
 };
 
-// Takes what is there, by name, and notes the names, so that one that does not exist is found.
-struct Reader {
-  const OrderedJson& in;
-  std::string what;
-  std::vector<std::string> names = {};
+struct Reader : internal::OptionsReader {
+  Reader(const OrderedJson& in, std::string part, std::vector<std::string> names = {})
+      : OptionsReader{in, kWhat, std::move(part), std::move(names)} {}
 
-  [[noreturn]] void refuse(const char* name, const char* wanted) const {
-    throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: ", what, ": ", name, " must be ", wanted));
-  }
-  const OrderedJson* find(const char* name) {
-    names.emplace_back(name);
-    const auto found = in.find(name);
-    return found == in.end() ? nullptr : &*found;
-  }
-  void operator()(const char* name, double& value) {
-    if (const auto* given = find(name)) given->is_number() ? void(value = given->get<double>()) : refuse(name, "a number");
-  }
-  void operator()(const char* name, bool& value) {
-    if (const auto* given = find(name)) given->is_boolean() ? void(value = given->get<bool>()) : refuse(name, "true or false");
-  }
-  void operator()(const char* name, std::int64_t& value) {
-    if (const auto* given = find(name))
-      given->is_number_integer() ? void(value = given->get<std::int64_t>()) : refuse(name, "a whole number");
-  }
-  void operator()(const char* name, std::string& value) {
-    if (const auto* given = find(name)) given->is_string() ? void(value = given->get<std::string>()) : refuse(name, "a text");
-  }
-  template <typename T>
-  void operator()(const char* name, std::optional<T>& value) {
-    value.reset();
-    if (in.contains(name)) (*this)(name, value.emplace());
-    else names.emplace_back(name);
-  }
-  template <typename T>
-  void operator()(const char* name, std::vector<T>& values) {
+  using OptionsReader::operator();
+  void operator()(const char* name, LearningRate& rate) {
     const auto* given = find(name);
     if (given == nullptr) return;
-    if (!given->is_array()) refuse(name, "a list of numbers");
-    values.clear();
-    for (const auto& value : *given) {
-      if (!(std::is_integral_v<T> ? value.is_number_integer() : value.is_number())) refuse(name, "a list of numbers");
-      values.push_back(value.template get<T>());
-    }
-  }
-  void operator()(const char* name, LearningRate& rate);
-
-  void end() const {
-    for (const auto& [name, value] : in.items())
-      if (std::ranges::find(names, name) == names.end())
-        throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: ", unknown_name("of " + what, name, names)));
+    if (given->is_number()) return void(rate = given->get<double>());
+    std::string wanted;
+    Reader schedule(*given, "a schedule");
+    if (!given->is_object()) refuse(name, "a number or a schedule");
+    schedule("schedule", wanted);
+    const bool is_known = any_of_table(kSchedules, [&](const auto& kind) {
+      if (wanted != kind.name) return false;
+      using Schedule = typename std::decay_t<decltype(kind)>::Type;
+      std::decay_t<decltype(std::declval<Schedule>().options())> options;
+      list(options, schedule);
+      schedule.end();
+      rate = Schedule(options);
+      return true;
+    });
+    if (!is_known) throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: there is no schedule '", wanted, "'"));
   }
 };
-
-// The member of this name, which must be a structure.
-const OrderedJson& structure_in(const OrderedJson& all, const char* name) {
-  const auto found = all.find(name);
-  if (found == all.end() || !found->is_object())
-    throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: there is no \"", name, "\":{...}"));
-  return *found;
-}
-
-void Reader::operator()(const char* name, LearningRate& rate) {
-  const auto* given = find(name);
-  if (given == nullptr) return;
-  if (given->is_number()) return void(rate = given->get<double>());
-  std::string wanted;
-  Reader schedule{*given, "a schedule"};
-  if (!given->is_object()) refuse(name, "a number or a schedule");
-  schedule("schedule", wanted);
-  const bool is_known = any_of(kSchedules, [&](const auto& kind) {
-    if (wanted != kind.name) return false;
-    using Schedule = typename std::decay_t<decltype(kind)>::Type;
-    std::decay_t<decltype(std::declval<Schedule>().options())> options;
-    list(options, schedule);
-    schedule.end();
-    rate = Schedule(options);
-    return true;
-  });
-  if (!is_known) throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: there is no schedule '", wanted, "'"));
-}
 
 }  // namespace
 
 std::string OptimizerSpec::to_text() const {
   OrderedJson all;
-  const bool is_known = any_of(kKinds, [&]<typename Options>(const Kind<Options>& kind) {
+  const bool is_known = any_of_table(kKinds, [&]<typename Options>(const Kind<Options>& kind) {
     const auto* built_in = make_.target<BuiltIn<Options>>();
     if (built_in == nullptr) return false;
     all["kind"] = kind.name;
     auto options = built_in->options;
-    Writer writer{all["options"] = OrderedJson::object()};
+    Writer writer(all["options"] = OrderedJson::object());
     list(options, writer);
     return true;
   });
@@ -275,23 +197,22 @@ std::string OptimizerSpec::to_text() const {
                                                "' is one's own, and cannot be sent to another task as text; use one of "
                                                "lockstep/train/optimizers/optimizers.h"));
   auto rules = rules_;
-  Writer writer{all["rules"] = OrderedJson::object()};
+  Writer writer(all["rules"] = OrderedJson::object());
   list(rules, writer);
-  return all.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return internal::to_text(all);
 }
 
 OptimizerSpec OptimizerSpec::from_text(const std::string& text) {
-  const auto all = internal::parse_json(text, "an optimizer as text");
-  if (!all.is_object()) throw Error(ErrorCode::kInvalidArgument, "an optimizer as text: it is no JSON structure");
+  const auto all = internal::parse_structure(text, kWhat);
   std::string wanted;
-  Reader top{all, "an optimizer", {"options", "rules"}};
+  Reader top(all, "an optimizer", {"options", "rules"});
   top("kind", wanted);
   top.end();
   std::optional<OptimizerSpec> made;
-  any_of(kKinds, [&]<typename Options>(const Kind<Options>& kind) {
+  any_of_table(kKinds, [&]<typename Options>(const Kind<Options>& kind) {
     if (wanted != kind.name) return false;
     Options options;
-    Reader reader{structure_in(all, "options"), wanted};
+    Reader reader(structure_in(all, "options", kWhat), wanted);
     list(options, reader);
     reader.end();
     made = kind.make(options);
@@ -299,7 +220,7 @@ OptimizerSpec OptimizerSpec::from_text(const std::string& text) {
   });
   if (!made) throw Error(ErrorCode::kInvalidArgument, str("an optimizer as text: there is no optimizer '", wanted, "'"));
   auto rules = made->rules();
-  Reader reader{structure_in(all, "rules"), "an optimizer's rules"};
+  Reader reader(structure_in(all, "rules", kWhat), "an optimizer's rules");
   list(rules, reader);
   reader.end();
   return made->with_rules(std::move(rules));
