@@ -244,9 +244,12 @@ struct StoreStatistics {
   double updates_per_second = 0;   // in the last ten seconds
   std::uint64_t requests = 0;      // being worked on, or waiting for a variable
   std::uint64_t clients = 0;
+  // How many gradients found so many updates of their variable since the values that they were made of: [0] none, [1] one,
+  // [2] 2 or 3, [3] 4 to 7, [k] from 2^(k-1) to 2^k - 1. As long as it must be.
+  std::vector<std::uint64_t> staleness = {};
   template <typename Fields>
   void list(Fields& fields) {
-    fields(variables, bytes, staged_bytes, updates, reads, updates_per_second, requests, clients);
+    fields(variables, bytes, staged_bytes, updates, reads, updates_per_second, requests, clients, staleness);
   }
 };
 

@@ -16,6 +16,8 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/store.h"
+#include "lockstep/ps/task_report.h"
+#include "lockstep/serve/task_metrics.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
 #include "lockstep/train/optimizers/server_rule.h"
@@ -72,9 +74,11 @@ struct Server::State {
 
   void serve_variables(const ServerOptions& options);
   void serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc);
+  ps::TaskReport report() const;
 
   // Const after construction.
   const std::string name;
+  const ps::TaskReport start;  // of a report
   std::map<std::string, ps::Method> methods;
   std::unique_ptr<ps::VariableStore> store;      // of a parameter server
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
@@ -82,6 +86,7 @@ struct Server::State {
   std::unique_ptr<WorkerStrategy> strategy;
   std::unique_ptr<ps::ClosureService> closures;
   std::unique_ptr<ps::RpcServer> rpc_server;
+  std::unique_ptr<TaskMetrics> metrics;  // null: none are asked for
 
   // Guarded by mu.
   std::mutex mu;
@@ -90,7 +95,7 @@ struct Server::State {
 };
 
 Server::State::State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options)
-    : name(ps::task_name(task)) {
+    : name(ps::task_name(task)), start(ps::report_of(task, resolver.cluster_spec())) {
   const auto spec = resolver.cluster_spec();
   const auto rpc = ps::rpc_options(options.secret, options.tls);
   if (task.type == "ps") serve_variables(options);
@@ -99,8 +104,12 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
                             task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size())};
   methods[ps::TaskFacts::kMethod] = {[facts](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(facts); },
                                      ps::HandlerKind::kQuick};
+  methods[ps::TaskReport::kMethod] = ps::report_method([this] { return report(); });
   const auto address = Address::parse(spec.task_address(task.type, task.index), name);
   rpc_server = std::make_unique<ps::RpcServer>(address, methods, rpc);
+  if (const auto at = options.metrics.empty() ? metrics_address(spec, task) : options.metrics; !at.empty())
+    metrics = std::make_unique<TaskMetrics>(at, [this] { return report(); });
+  if (metrics != nullptr) log_info(str("Server: ", name, " answers Prometheus at port ", metrics->port()));
   log_info(str("Server: ", name, " serves at ", address));
 }
 
@@ -124,6 +133,13 @@ void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, co
   methods = closures->methods();
 }
 
+ps::TaskReport Server::State::report() const {
+  auto report = start;
+  if (store != nullptr) report.store = store->statistics();
+  if (closures != nullptr) report.worker = closures->status();
+  return report;
+}
+
 Server::Server(std::shared_ptr<const ClusterResolver> cluster_resolver, const ServerOptions& options) {
   const auto resolver = cluster_resolver != nullptr ? std::move(cluster_resolver) : resolve_cluster();
   const auto task = task_of(resolver.get());
@@ -136,6 +152,8 @@ Server::~Server() {
 }
 
 const std::string& Server::name() const noexcept { return state_->name; }
+
+int Server::metrics_port() const noexcept { return state_->metrics == nullptr ? 0 : state_->metrics->port(); }
 
 void Server::join() {
   std::unique_lock lock(state_->mu);

@@ -16,6 +16,10 @@ struct ServerOptions {
   TlsFiles tls = {};
   // Of a parameter server: what its variables and their optimizers may take; 0: what the machine has.
   std::size_t most_bytes = 0;
+  // Where Prometheus may ask for the task's numbers: see MetricsEndpoint. "": LOCKSTEP_METRICS, "9464" or "0.0.0.0:9464", to
+  // whose port the task's number in the cluster is added (the chief's is 0, then come workers and parameter servers); without
+  // that, nowhere.
+  std::string metrics = "";
 };
 
 // A parameter server, or a worker that does what a coordinator schedules. Serves at its address in the cluster from its
@@ -31,6 +35,8 @@ class Server {
 
   // "/job:ps/task:0"
   const std::string& name() const noexcept;
+  // Where Prometheus is answered; 0: nowhere.
+  int metrics_port() const noexcept;
 
   // Returns after stop(). A signal ends the process, as it does any other.
   void join();
