@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,6 +45,10 @@ class MetricsRegistry {
   // kInvalidArgument for a name or label that Prometheus does not allow, and for a name that is one of the other kind.
   Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
+
+  // Called at the beginning of every text(), on its thread: to set what is not counted all the time. It must not wait for
+  // anything, and not throw.
+  void set_refresh(std::function<void()> refresh);
 
   // Prometheus' text format, version 0.0.4.
   std::string text() const;

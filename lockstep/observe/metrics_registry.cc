@@ -69,7 +69,9 @@ void put_values(std::string& to, const std::string& name, const std::map<std::st
 
 struct MetricsRegistry::State {
   mutable std::mutex mu;
-  std::map<std::string, Family> families;  // guarded by mu
+  // Guarded by mu.
+  std::map<std::string, Family> families;
+  std::function<void()> refresh;
 
   // With mu held.
   Family& family(const std::string& name, Kind kind, const std::string& help, const Labels& labels) {
@@ -102,8 +104,18 @@ Gauge& MetricsRegistry::gauge(const std::string& name, const std::string& help, 
   return find_or_make(state_->family(name, Kind::kGauge, help, labels).gauges, labels);
 }
 
-std::string MetricsRegistry::text() const {
+void MetricsRegistry::set_refresh(std::function<void()> refresh) {
   const std::lock_guard lock(state_->mu);
+  state_->refresh = std::move(refresh);
+}
+
+std::string MetricsRegistry::text() const {
+  std::unique_lock lock(state_->mu);
+  if (const auto refresh = state_->refresh) {
+    lock.unlock();
+    refresh();
+    lock.lock();
+  }
   std::string all;
   for (const auto& [name, family] : state_->families) {
     all +=

@@ -108,9 +108,10 @@ struct Status {
   std::uint64_t finished = 0;     // closures since it started, and those of them that failed
   std::uint64_t failed = 0;
   std::uint64_t resources = 0;
+  std::uint64_t waiting = 0;  // closures that have come with the one that runs
   template <typename Fields>
   void list(Fields& fields) {
-    fields(incarnation, function, nanoseconds, finished, failed, resources);
+    fields(incarnation, function, nanoseconds, finished, failed, resources, waiting);
   }
 };
 

@@ -106,11 +106,12 @@ struct ClosureService::State {
   bool is_stopped = false;
   std::string running;  // the function's name; empty: none
   Clock::time_point running_since;
-  std::uint64_t finished = 0, failures = 0, resources = 0;
+  std::uint64_t finished = 0, failures = 0, resources = 0, waiting = 0;
 
   // Used only on the thread.
   WorkerContext context;
-  std::uint64_t served = 0;  // the coordinator whose resources there are
+  std::uint64_t after_this = 0;  // calls of the job that come after the one that runs
+  std::uint64_t served = 0;      // the coordinator whose resources there are
 
   std::jthread thread;  // last: joined first
 };
@@ -181,7 +182,7 @@ void ClosureService::State::stop() {
 
 closures::Status ClosureService::State::status() const {
   const std::lock_guard lock(mu);
-  closures::Status status{incarnation, "", 0, finished, failures, resources};
+  closures::Status status{incarnation, "", 0, finished, failures, resources, waiting};
   if (running.empty()) return status;
   status.function = readable_name(running);
   status.nanoseconds = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - running_since).count());
@@ -197,6 +198,7 @@ void ClosureService::State::work(const std::stop_token& stopped) {
     run_job(mine);
     lock.lock();
     resources = context.resources().size();
+    waiting = 0;
     job = nullptr;
     changed.notify_all();
   }
@@ -208,6 +210,7 @@ void ClosureService::State::forget_last_coordinator(const closures::Batch& batch
 
 void ClosureService::State::run_job(Job& job) {
   forget_last_coordinator(job.batch);
+  after_this = job.batch.calls.size();
   for (const auto id : job.batch.drops) context.resources().erase(id);
   for (std::size_t i = 0; i < job.batch.creations.size(); ++i) {
     if (context.is_cancelled()) break;
@@ -220,6 +223,7 @@ void ClosureService::State::run_job(Job& job) {
       continue;
     }
     if (i > 0 && Clock::now() - start > options.batch_time) break;
+    after_this = job.batch.calls.size() - i - 1;
     job.outcomes.calls[i] = call(job.batch.calls[i], job);
   }
   job.outcomes.nanoseconds = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
@@ -232,6 +236,7 @@ Outcome ClosureService::State::with_arguments(const Work& work, Job& job, Do run
     const std::lock_guard lock(mu);
     running = work.function;
     running_since = Clock::now();
+    waiting = after_this;
   }
   Decoder decoder(work.arguments, *job.request, work.payload_bytes, &context);
   Outcome outcome;

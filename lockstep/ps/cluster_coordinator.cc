@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/ps/task_report.h"
 #include "lockstep/ps/worker_lane.h"
 
 namespace lockstep {
@@ -70,6 +71,12 @@ ClusterCoordinator::ClusterCoordinator(std::vector<WorkerLink> workers, const Co
     : state_(std::make_shared<State>(workers, options)) {}
 
 std::size_t ClusterCoordinator::num_workers() const noexcept { return state_->lanes.size(); }
+
+ps::CoordinatorStatistics ClusterCoordinator::statistics() const {
+  const auto& shared = state_->shared;
+  const auto counts = shared.queue.counts();
+  return {counts.queued, counts.in_flight, num_workers(), shared.attendance.who_is_missing()};
+}
 
 const std::shared_ptr<ps::ResourceTable>& ClusterCoordinator::resources() const noexcept { return state_->shared.resources; }
 

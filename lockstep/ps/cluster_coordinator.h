@@ -13,6 +13,9 @@
 namespace lockstep {
 
 class ParameterServerStrategy;
+namespace ps {
+struct CoordinatorStatistics;
+}  // namespace ps
 
 // Runs functions on whichever worker is free (ps/remote_function.h says which functions).
 //
@@ -45,6 +48,8 @@ class ClusterCoordinator {
   friend bool operator==(const ClusterCoordinator& a, const ClusterCoordinator& b) { return a.state_ == b.state_; }
 
   std::size_t num_workers() const noexcept;
+  // What waits, what runs, and who is there, now (ps/task_report.h).
+  ps::CoordinatorStatistics statistics() const;
 
   // Returns at once, or when the queue has room. A PerWorkerValues argument becomes the component of the worker that runs the
   // function; a RemoteValue cannot be an argument (it does not compile).

@@ -90,6 +90,11 @@ std::string Attendance::missing() const {
   return missing_.empty() ? "" : missing_text();
 }
 
+std::vector<std::string> Attendance::who_is_missing() const {
+  const std::lock_guard lock(mu_);
+  return {missing_.begin(), missing_.end()};
+}
+
 std::string Attendance::missing_text() const { return "waiting for " + join(", ", missing_); }
 
 }  // namespace lockstep::ps

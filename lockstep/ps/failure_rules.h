@@ -57,6 +57,8 @@ class Attendance {
   void remind();
   // "waiting for /job:worker/task:0, ..."; empty: all are there.
   std::string missing() const;
+  // By name, in order.
+  std::vector<std::string> who_is_missing() const;
 
  private:
   std::string missing_text() const;

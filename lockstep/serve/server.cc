@@ -18,6 +18,8 @@
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/step_arbiter.h"
 #include "lockstep/ps/store.h"
+#include "lockstep/ps/task_report.h"
+#include "lockstep/serve/task_metrics.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
 #include "lockstep/train/optimizers/server_rule.h"
@@ -75,9 +77,11 @@ struct Server::State {
 
   void serve_variables(const ServerOptions& options);
   void serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options);
+  ps::TaskReport report() const;
 
   // Const after construction.
   const std::string name;
+  const ps::TaskReport start;  // of a report
   std::map<std::string, ps::Method> methods;
   std::unique_ptr<ps::VariableStore> store;      // of a parameter server; of a worker, its copies of per-worker variables
   std::unique_ptr<ps::HeldGradients> gradients;  // of a parameter server
@@ -87,6 +91,7 @@ struct Server::State {
   std::unique_ptr<WorkerStrategy> strategy;
   std::unique_ptr<ps::ClosureService> closures;
   std::unique_ptr<ps::RpcServer> rpc_server;
+  std::unique_ptr<TaskMetrics> metrics;  // null: none are asked for
 
   // Guarded by mu.
   std::mutex mu;
@@ -95,7 +100,7 @@ struct Server::State {
 };
 
 Server::State::State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options)
-    : name(ps::task_name(task)) {
+    : name(ps::task_name(task)), start(ps::report_of(task, resolver.cluster_spec())) {
   const auto spec = resolver.cluster_spec();
   if (task.type == "ps") serve_variables(options);
   else serve_closures(spec, task, options);
@@ -105,8 +110,12 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
                             strategy == nullptr ? 0 : strategy->num_replicas_in_sync()};
   methods[ps::TaskFacts::kMethod] = {[facts](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(facts); },
                                      ps::HandlerKind::kQuick};
+  methods[ps::TaskReport::kMethod] = ps::report_method([this] { return report(); });
   const auto address = Address::parse(spec.task_address(task.type, task.index), name);
   rpc_server = std::make_unique<ps::RpcServer>(address, methods, rpc);
+  if (const auto at = options.metrics.empty() ? metrics_address(spec, task) : options.metrics; !at.empty())
+    metrics = std::make_unique<TaskMetrics>(at, [this] { return report(); });
+  if (metrics != nullptr) log_info(str("Server: ", name, " answers Prometheus at port ", metrics->port()));
   log_info(str("Server: ", name, " serves at ", address));
 }
 
@@ -141,6 +150,13 @@ void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, co
   methods.merge(closures->methods());
 }
 
+ps::TaskReport Server::State::report() const {
+  auto report = start;
+  if (closures != nullptr) report.worker = closures->status();
+  else report.store = store->statistics();
+  return report;
+}
+
 Server::Server(std::shared_ptr<const ClusterResolver> cluster_resolver, const ServerOptions& options) {
   const auto resolver = cluster_resolver != nullptr ? std::move(cluster_resolver) : resolve_cluster();
   const auto task = task_of(resolver.get());
@@ -153,6 +169,8 @@ Server::~Server() {
 }
 
 const std::string& Server::name() const noexcept { return state_->name; }
+
+int Server::metrics_port() const noexcept { return state_->metrics == nullptr ? 0 : state_->metrics->port(); }
 
 void Server::join() {
   std::unique_lock lock(state_->mu);

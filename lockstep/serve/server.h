@@ -23,6 +23,10 @@ struct ServerOptions {
   std::vector<std::string> devices = {};
   // Of a worker: how long a read or write of a variable is tried, over connections that break and servers that come back.
   std::chrono::nanoseconds call_timeout = std::chrono::minutes(1);
+  // Where Prometheus may ask for the task's numbers: see MetricsEndpoint. "": LOCKSTEP_METRICS, "9464" or "0.0.0.0:9464", to
+  // whose port the task's number in the cluster is added (the chief's is 0, then come workers and parameter servers); without
+  // that, nowhere.
+  std::string metrics = "";
 };
 
 // A parameter server, or a worker that does what a coordinator schedules. Serves at its address in the cluster from its
@@ -38,6 +42,8 @@ class Server {
 
   // "/job:ps/task:0"
   const std::string& name() const noexcept;
+  // Where Prometheus is answered; 0: nowhere.
+  int metrics_port() const noexcept;
 
   // Returns after stop(). A signal ends the process, as it does any other.
   void join();

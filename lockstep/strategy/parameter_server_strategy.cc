@@ -10,6 +10,7 @@
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/task_report.h"
 #include "lockstep/strategy/strategy_devices.h"
 
 namespace lockstep {
@@ -50,10 +51,9 @@ std::vector<std::string> devices_of(const std::vector<ps::TaskFacts>& workers) {
 
 struct ParameterServerStrategy::Start {
   Start(std::shared_ptr<const ClusterResolver> given, Partitioner partitioner, const ParameterServerOptions& options)
-      : resolver(given != nullptr ? std::move(given) : resolve_cluster()) {
+      : resolver(given != nullptr ? std::move(given) : resolve_cluster()), rpc(ps::rpc_options(options.secret, options.tls)) {
     require_servers(resolver.get());
-    connections = std::make_shared<ps::Connections>(resolver->cluster_spec(), /*is_coordinator=*/true,
-                                                    ps::rpc_options(options.secret, options.tls),
+    connections = std::make_shared<ps::Connections>(resolver->cluster_spec(), /*is_coordinator=*/true, rpc,
                                                     ps::ClientOptions{.timeout = options.call_timeout});
     devices = resolve_devices(kName, devices_of(connections->wait_for_all(Deadline::after(options.join_timeout))), 1);
     variables = std::make_shared<ps::ServerVariables>(connections->client, std::move(partitioner));
@@ -65,6 +65,7 @@ struct ParameterServerStrategy::Start {
   }
 
   std::shared_ptr<const ClusterResolver> resolver;
+  ps::RpcOptions rpc;
   std::shared_ptr<ps::Connections> connections;
   std::shared_ptr<ps::ServerVariables> variables;
   std::vector<LogicalDevice> devices;
@@ -80,11 +81,28 @@ ParameterServerStrategy::ParameterServerStrategy(Start start)
       connections_(std::move(start.connections)),
       variables_(std::move(start.variables)) {
   variables_->set_replicas(replicas().shared_from_this());
+  answer_questions(start.rpc);
   log_info(str(kName, ": the coordinator of ", connections_->workers.size(), " workers and ", connections_->servers.size(),
                " parameter servers"));
 }
 
 ParameterServerStrategy::~ParameterServerStrategy() = default;
+
+void ParameterServerStrategy::answer_questions(const ps::RpcOptions& rpc) {
+  const Task task{resolver_->task_type().value_or("chief"), resolver_->task_id().value_or(0)};
+  const auto start = ps::report_of(task, resolver_->cluster_spec());
+  answers_ = ps::serve_report(task, resolver_->cluster_spec(), rpc, [this, start] {
+    auto report = start;
+    std::optional<ClusterCoordinator> coordinator;
+    {
+      const std::lock_guard lock(mu_);
+      coordinator = coordinator_;
+    }
+    report.coordinator =
+        coordinator ? coordinator->statistics() : ps::CoordinatorStatistics{.workers = connections_->workers.size()};
+    return report;
+  });
+}
 
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, const CoordinatorOptions& options) {
   const std::lock_guard lock(strategy.mu_);

@@ -70,6 +70,8 @@ class ParameterServerStrategy : public Strategy {
 
   struct Start;
   explicit ParameterServerStrategy(Start start);
+  // Tells `lockstep inspect` what this coordinator does.
+  void answer_questions(const ps::RpcOptions& rpc);
 
   // Const after construction.
   std::shared_ptr<const ClusterResolver> resolver_;
@@ -79,6 +81,8 @@ class ParameterServerStrategy : public Strategy {
   // Guarded by mu_.
   std::mutex mu_;
   std::optional<ClusterCoordinator> coordinator_;  // once it was asked for
+
+  std::unique_ptr<ps::RpcServer> answers_;  // null: it cannot listen. Last: it uses the others
 };
 
 namespace runner {

@@ -101,8 +101,9 @@ CLI::App* add_run(CLI::App& app, RunOptions& options, Raw& raw) {
 
 CLI::App* add_inspect(CLI::App& app, InspectOptions& options, Raw& raw) {
   auto* inspect = app.add_subcommand("inspect", "Shows what every task of a running cluster does, or did before it failed");
-  inspect->add_option("address", raw.address, "HOST:PORT of the chief, or of worker 0; or a folder with flight records")
-      ->required();
+  inspect->add_option("address", raw.address,
+                      "HOST:PORT of the chief, of worker 0, or of any task of a job with parameter servers; or a folder with "
+                      "flight records. Without it: the tasks that TF_CONFIG names");
   add_seconds(*inspect, "--timeout", raw.timeout_seconds, "seconds to wait for an answer");
   inspect->add_flag("--json", options.as_json, "as JSON");
   return inspect;
@@ -207,7 +208,8 @@ Arguments parse_arguments(const std::vector<std::string>& words) {
     arguments.command = Arguments::Command::kInspect;
     const bool is_path = raw.address.find('/') != std::string::npos || raw.address.find(':') == std::string::npos ||
                          std::filesystem::exists(raw.address);
-    if (is_path) arguments.inspect.records = raw.address;
+    if (raw.address.empty()) arguments.inspect.address.reset();
+    else if (is_path) arguments.inspect.records = raw.address;
     else arguments.inspect.address = Address::parse(raw.address, "the coordinator");
     arguments.inspect.timeout = milliseconds(raw.timeout_seconds);
   } else if (doctor->parsed()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@
 namespace lockstep::tool {
 
 struct InspectOptions {
-  Address address = {};
-  std::string records = "";  // in place of the address: a folder or file of flight records
+  std::optional<Address> address = std::nullopt;  // absent: of the tasks that the environment names
+  std::string records = "";                       // in place of the address: a folder or file of flight records
   std::chrono::milliseconds timeout = std::chrono::seconds(5);
   bool as_json = false;
 };

@@ -5,6 +5,10 @@
 #include <ostream>
 
 #include "lockstep/base/str.h"
+#include "lockstep/cluster/resolve.h"
+#include "lockstep/cluster/roles.h"
+#include "tools/lockstep/flight.h"
+#include "tools/lockstep/inspect_servers.h"
 
 namespace lockstep::tool {
 namespace {
@@ -30,7 +34,31 @@ nlohmann::ordered_json to_json(const ClusterView& view) {
   return json;
 }
 
+// The cluster that the environment describes.
+ClusterSpec cluster_here() {
+  const auto resolver = resolve_cluster();
+  if (resolver != nullptr) return resolver->cluster_spec();
+  throw Error(ErrorCode::kInvalidArgument,
+              "inspect: give HOST:PORT of a task or a folder with flight records, or set TF_CONFIG, which names all tasks");
+}
+
+Address coordinator_of(const ClusterSpec& cluster) {
+  const std::string job = cluster.has_job("chief") ? "chief" : "worker";
+  return Address::parse(cluster.task_address(job, cluster.task_indices(job).front()), job);
+}
+
 }  // namespace
+
+void run_inspect(std::ostream& out, const InspectOptions& options) {
+  if (!options.records.empty()) return print_flight(out, read_flight_records(options.records), options.as_json);
+  if (!options.address) {
+    const auto cluster = cluster_here();
+    if (task_count(cluster, "ps") > 0) return print_servers(out, inspect_servers(cluster, options.timeout), options.as_json);
+  }
+  const auto address = options.address ? *options.address : coordinator_of(cluster_here());
+  if (const auto view = inspect_servers(address, options.timeout)) return print_servers(out, *view, options.as_json);
+  print_cluster(out, inspect_cluster(address, options.timeout, TlsFiles::from_environment()), options.as_json);
+}
 
 void print_cluster(std::ostream& out, const ClusterView& view, bool as_json) {
   if (as_json) {

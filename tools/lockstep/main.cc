@@ -5,11 +5,9 @@
 #include <iostream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cluster/coordination.h"
 #include "tools/lockstep/agent.h"
 #include "tools/lockstep/arguments.h"
 #include "tools/lockstep/doctor.h"
-#include "tools/lockstep/flight.h"
 #include "tools/lockstep/inspect.h"
 #include "tools/lockstep/report.h"
 #include "tools/lockstep/run.h"
@@ -26,15 +24,7 @@ int act(const Arguments& arguments) {
     case Arguments::Command::kDoctor: return run_doctor(arguments.doctor);
     case Arguments::Command::kReport: return run_report(arguments.report);
     case Arguments::Command::kAgent: return run_agent(arguments.agent_lost_after);
-    case Arguments::Command::kInspect:
-      if (!arguments.inspect.records.empty()) {
-        print_flight(std::cout, read_flight_records(arguments.inspect.records), arguments.inspect.as_json);
-        return 0;
-      }
-      print_cluster(std::cout,
-                    inspect_cluster(arguments.inspect.address, arguments.inspect.timeout, TlsFiles::from_environment()),
-                    arguments.inspect.as_json);
-      return 0;
+    case Arguments::Command::kInspect: run_inspect(std::cout, arguments.inspect); return 0;
   }
   return 0;
 }
