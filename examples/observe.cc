@@ -123,6 +123,9 @@ int main(int argc, char** argv) {
   std::cout << "http://127.0.0.1:" << endpoint.port() << "/metrics\n";
   // [endpoint]
 
+  ls::Checkpoint checkpoint(strategy);
+  checkpoint.track("model", trainer.model).track("optimizer", ls::optimizer_part(trainer.optimizer));
+  ls::CheckpointManager manager(checkpoint, folder + "/checkpoints");
   ls::StepStats stats(strategy.num_workers());
   ls::StepClock clock;
   int64_t step = 0;
@@ -133,6 +136,10 @@ int main(int argc, char** argv) {
       if (step == 10) ls::trace::start();
       clock.enter(ls::StepPhase::kCompute);
       strategy.run([&](torch::Tensor x, torch::Tensor y) { trainer.train_step(x, y); }, batch);
+      if (step == 15) {  // in the trace: the copy, and a thread that writes while training goes on
+        clock.enter(ls::StepPhase::kCheckpoint);
+        manager.save(step);
+      }
       if (++step == 20) ls::write_trace(folder + "/trace.json", ls::trace::stop(), strategy);
       steps.add();
       stats.add(ls::exchange_step_times(strategy, clock.end_step()));  // five numbers from every worker
@@ -155,4 +162,5 @@ int main(int argc, char** argv) {
     }
     stats.reset();
   }
+  manager.wait();
 }

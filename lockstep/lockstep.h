@@ -95,6 +95,7 @@
 #include "lockstep/train/optimizers/optimizer_part.h"
 #include "lockstep/train/optimizers/optimizers.h"
 #include "lockstep/train/preemption_checkpoint_handler.h"
+#include "lockstep/train/schedules/names.h"
 #include "lockstep/train/schedules/schedules.h"
 #include "lockstep/train/sync_batch_norm.h"
 #include "lockstep/variable/mirrored.h"

@@ -11,11 +11,13 @@ logs=$build/observe_logs
 . "$root/scripts/python.sh"
 use_python "$build" safetensors numpy torch==2.13.0
 
-rm -rf "$logs" "$build/tensorboard_logs"
+rm -rf "$logs" "$build/tensorboard_logs" "$build/fit_logs"
 mkdir -p "$logs"
 "$build/bin/lockstep" run -n 2 "$build/bin/observe" --test --folder "$logs"
 "$venv/bin/python" "$root/tests/python/check_events.py" "$logs"
 python3 "$root/tests/python/check_trace.py" "$logs/trace.json" 2
+"$build/bin/fashion_mnist" --test --epochs 5 --out "$build/fit_logs" # with the callback TensorBoard
+"$venv/bin/python" "$root/tests/python/check_events.py" "$build/fit_logs/logs" fit
 "$build/bin/lockstep" report "$logs"
 python3 "$root/tests/python/check_report.py" "$logs/report.html" "$build/pictures" report 2
 # Files that TensorBoard's own package wrote.

@@ -112,6 +112,22 @@ TEST(CheckpointDirectory, DamageIsFoundNamedAndStepsAside) {
   EXPECT_THAT(directory.numbers(), ElementsAre(1, 7));
 }
 
+TEST(CheckpointDirectory, AFolderInPlaceOfAFileIsDamage) {
+  const ScratchFolder folder;
+  CheckpointDirectory directory(folder.path(), {.max_to_keep = 0});
+  for (int value = 1; value <= 3; ++value) save(directory, value);
+  for (const char* name : {"ckpt-3/weights.safetensors", "ckpt-2/manifest.json"}) {
+    real_files().remove(folder / name);
+    folder.make_folder(name);
+  }
+  std::vector<std::string> damage;
+  EXPECT_EQ(restored(directory, &damage), 1);
+  EXPECT_THAT(damage, ElementsAre(HasSubstr("ckpt-3/weights.safetensors' is damaged: it is a folder"),
+                                  HasSubstr("ckpt-2/manifest.json' is damaged: it is a folder")));
+  save(directory, 4);
+  EXPECT_THAT(directory.numbers(), ElementsAre(1, 4));
+}
+
 TEST(CheckpointDirectory, TwoWritersAreToldOfEachOther) {
   const ScratchFolder folder;
   CheckpointDirectory first(folder.path(), {});

@@ -83,6 +83,11 @@ void touch(Bytes chunk) {
 #endif
 }
 
+// A copy that went wrong, for example: the checkpoint is not whole, and those before it may be.
+[[noreturn]] void throw_folder(const std::string& path) {
+  throw Error(ErrorCode::kDataLoss, str("'", path, "' is damaged: it is a folder, where a file must be"));
+}
+
 // The files of one checkpoint, checked together.
 void check_sums(const OpenedCheckpoint& checkpoint) {
   for (const auto& file : checkpoint.manifest.files) {
@@ -162,6 +167,7 @@ void write_checkpoint(FileLayer& files, const std::string& folder, CheckpointIma
 
 Manifest read_manifest(const std::string& folder) {
   const auto path = str(folder, "/", Manifest::kFileName);
+  if (is_folder(path)) throw_folder(path);
   const data::MappedFile file(path);
   return Manifest::parse(std::string(file.bytes()), str("'", path, "'"));
 }
@@ -172,6 +178,7 @@ OpenedCheckpoint open_checkpoint(const std::string& folder) {
   for (const auto& file : checkpoint.manifest.files) {
     const auto path = str(folder, "/", file.name);
     std::shared_ptr<data::MappedFile> mapped;
+    if (is_folder(path)) throw_folder(path);
     try {
       mapped = std::make_shared<data::MappedFile>(path);
     } catch (const Error& error) {

@@ -30,6 +30,16 @@ struct Dropping : Net {
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::dropout(torch::tanh(first(x)), 0.2, is_training())); }
 };
 
+// A channel over six values a row, so that LibTorch takes a replica's single row.
+struct Normed : torch::nn::Module {
+  Normed() : norm(register_module("norm", torch::nn::BatchNorm1d(1))), head(register_module("head", torch::nn::Linear(6, 3))) {
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return head(torch::tanh(norm(x.unsqueeze(1)).squeeze(1))); }
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear head;
+};
+
 data::Dataset examples() {
   const auto x = (torch::arange(kRows * 6, torch::kDouble).reshape({kRows, 6}) * 0.37).sin();
   return data::Dataset::from_tensor_slices(
@@ -87,6 +97,29 @@ void report_history(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report.all("evaluated", digits(model.evaluate(examples())));
   const auto x = torch::arange(66, torch::kDouble).reshape({11, 6}).cos();
   report.expect("predicted in order", model.predict(x, 5), model.module()->here()->as<Net>()->forward(x).detach());
+}
+
+// Batch norms over the rows of all workers, uneven as they are: parameters and running statistics are those of one process.
+void report_batch_norms(MultiWorkerMirroredStrategy& strategy, Report& report) {
+  const FitOptions fit{.epochs = 2, .verbose = Verbose::kSilent};
+  torch::manual_seed(5);
+  Model alone(mirrored<Normed>());
+  alone.compile(options());
+  const auto expected = alone.fit(examples(), fit);
+
+  const auto scope = strategy.scope();
+  torch::manual_seed(5);
+  const auto module = mirrored<Normed>();
+  report.check("batch norms converted", std::to_string(convert_sync_batch_norm(module)), "1");
+  Model model(module);
+  model.compile(options());
+  const auto found = model.fit(examples(), fit);
+  for (std::size_t e = 0; e < found.logs.size(); ++e)
+    report.expect(str("batch norms, epoch ", e, ": as one process"),
+                  are_near(found.logs[e], expected.logs[e]) ? "yes" : digits(found.logs[e]), "yes");
+  const auto mine = tensors_of(model), theirs = tensors_of(alone);
+  for (std::size_t i = 0; i < theirs.size(); ++i) report.expect(str("batch norms, tensor ", i), mine[i], theirs[i]);
+  report.all("batch norms, weights", str(digest(mine)));
 }
 
 // One worker alone asks: all end after the same step, or with the same error.
@@ -209,6 +242,7 @@ void report_resumed(MultiWorkerMirroredStrategy& strategy, Report& report) {
 
 void report_fitting(MultiWorkerMirroredStrategy& strategy, Report& report) {
   report_history(strategy, report);
+  report_batch_norms(strategy, report);
   report_stops(strategy, report);
   report_throws(strategy, report);
   report_failures_at_the_edges(strategy, report);

@@ -61,14 +61,14 @@ TEST(Preemption, AllWorkersSaveOnceAndGoOnWhenStartedAgain) {
 // Case 548.
 TEST(Preemption, WithAGracePeriodTheySaveTwiceAndTrainInBetween) {
   const ScratchFolder folder;
-  const auto ended = run_workers(2, loop(folder, {"who=1", "told=10", "grace=1000", "work=20"}));
+  const auto ended = run_workers(4, loop(folder, {"who=2", "told=10", "grace=5000", "work=60"}));
   EXPECT_THAT(ended, Each(Field(&Ending::exit_code, kPreemptedExitCode)));
   EXPECT_THAT(ended[0].log, AllOf(HasSubstr("after 11 calls of run(); goes on"), HasSubstr("calls of run(); ends")));
   EXPECT_TRUE(has_checkpoint(folder, 2));
   EXPECT_FALSE(has_checkpoint(folder, 3));
-  const auto again = run_workers(2, loop(folder));
+  const auto again = run_workers(4, loop(folder));
   EXPECT_GT(std::stoi(after(again, "begins")[0]), 11) << again[0];
-  EXPECT_THAT(after(again, "sum"), Each("240"));
+  EXPECT_THAT(after(again, "sum"), Each("480"));
 }
 
 TEST(Preemption, TheLauncherStartsAJobAgainThatWasToldToGo) {

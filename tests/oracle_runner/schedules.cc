@@ -1,5 +1,6 @@
-#include "lockstep/train/schedules/schedules.h"
+#include <algorithm>
 
+#include "lockstep/train/schedules/names.h"
 #include "tests/oracle_runner/schedules.h"
 #include "tests/oracle_runner/suites.h"
 #include "tests/oracle_runner/values.h"
@@ -9,54 +10,23 @@
 namespace lockstep::oracle {
 namespace {
 
-schedules::ExponentialDecayOptions decay_options(const Json& arguments) {
-  return {.initial_learning_rate = arguments.at("initial_learning_rate").get<double>(),
-          .decay_steps = arguments.at("decay_steps").get<std::int64_t>(),
-          .decay_rate = arguments.at("decay_rate").get<double>(),
-          .staircase = get_or(arguments, "staircase", false)};
-}
-
-LearningRate polynomial(const Json& arguments) {
-  return schedules::PolynomialDecay({.initial_learning_rate = arguments.at("initial_learning_rate").get<double>(),
-                                     .decay_steps = arguments.at("decay_steps").get<std::int64_t>(),
-                                     .end_learning_rate = get_or(arguments, "end_learning_rate", 0.0001),
-                                     .power = get_or(arguments, "power", 1.0),
-                                     .cycle = get_or(arguments, "cycle", false)});
-}
-
-LearningRate cosine(const Json& arguments) {
-  schedules::CosineDecayOptions options{.initial_learning_rate = arguments.at("initial_learning_rate").get<double>(),
-                                        .decay_steps = arguments.at("decay_steps").get<std::int64_t>(),
-                                        .alpha = get_or(arguments, "alpha", 0.0),
-                                        .warmup_target = std::nullopt,
-                                        .warmup_steps = get_or(arguments, "warmup_steps", std::int64_t{0})};
-  if (arguments.contains("warmup_target") && !arguments["warmup_target"].is_null())
-    options.warmup_target = arguments["warmup_target"].get<double>();
-  return schedules::CosineDecay(options);
-}
-
-LearningRate cosine_restarts(const Json& arguments) {
-  return schedules::CosineDecayRestarts({.initial_learning_rate = arguments.at("initial_learning_rate").get<double>(),
-                                         .first_decay_steps = arguments.at("first_decay_steps").get<std::int64_t>(),
-                                         .t_mul = get_or(arguments, "t_mul", 2.0),
-                                         .m_mul = get_or(arguments, "m_mul", 1.0),
-                                         .alpha = get_or(arguments, "alpha", 0.0)});
+// What Keras's configuration says, as arguments of ours.
+schedules::Arguments to_arguments(const Json& given) {
+  schedules::Arguments arguments;
+  for (const auto& [name, value] : given.items()) {
+    if (value.is_array()) arguments.emplace(name, value.get<std::vector<double>>());
+    else if (value.is_boolean()) arguments.emplace(name, value.get<bool>());
+    else if (value.is_number()) arguments.emplace(name, value.get<double>());
+  }
+  return arguments;
 }
 
 }  // namespace
 
 LearningRate to_learning_rate(const Json& input) {
   const auto name = input.at("schedule").get<std::string>();
-  const auto& arguments = input.at("arguments");
-  if (name == "ExponentialDecay") return schedules::ExponentialDecay(decay_options(arguments));
-  if (name == "InverseTimeDecay") return schedules::InverseTimeDecay(decay_options(arguments));
-  if (name == "PolynomialDecay") return polynomial(arguments);
-  if (name == "CosineDecay") return cosine(arguments);
-  if (name == "CosineDecayRestarts") return cosine_restarts(arguments);
-  if (name == "PiecewiseConstantDecay")
-    return schedules::PiecewiseConstantDecay({.boundaries = arguments.at("boundaries").get<std::vector<std::int64_t>>(),
-                                              .values = arguments.at("values").get<std::vector<double>>()});
-  throw NotApplicable("needs " + name);
+  if (std::ranges::count(schedules::schedule_names(), name) == 0) throw NotApplicable("needs " + name);
+  return schedules::schedule_by_name(name, to_arguments(input.at("arguments")));
 }
 
 Json answer_schedules(const Case& one) {

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The real TensorBoard reads what the example `observe` wrote. Usage: check_events.py LOGDIR"""
+"""The real TensorBoard reads what the example `observe` wrote, or what `fit` did with the callback TensorBoard, in five epochs.
+
+Usage: check_events.py LOGDIR [fit]"""
 import os
 import sys
 
@@ -36,6 +38,15 @@ def check_scalars(multiplexer):
     require("step_breakdown/worker0/compute" in multiplexer.PluginRunToTagToContent("scalars")["train"], "no step breakdown")
 
 
+def check_fit(multiplexer):
+    tags = multiplexer.PluginRunToTagToContent("scalars")["train"]
+    for tag in ("epoch_learning_rate", "epoch_steps_per_second", "step_breakdown/worker0/input"):
+        require(tag in tags, f"fit has written no {tag}, but {sorted(tags)}")
+        require([p.step for p in multiplexer.Tensors("train", tag)] == [0, 1, 2, 3, 4], f"the steps of {tag}")
+    rates = [float(tensor_util.make_ndarray(p.tensor_proto)) for p in multiplexer.Tensors("train", "epoch_learning_rate")]
+    require(all(0 < rate < 1 for rate in rates), f"learning rates {rates}")
+
+
 def check_histogram(multiplexer):
     require("hidden/weight" in multiplexer.PluginRunToTagToContent("histograms")["train"], "no histogram")
     for point in multiplexer.Tensors("train", "hidden/weight"):
@@ -64,6 +75,11 @@ def check_older_reader(folder):
 def main():
     multiplexer = read_train(sys.argv[1])
     check_scalars(multiplexer)
+    if sys.argv[2:] == ["fit"]:
+        check_fit(multiplexer)
+        check_older_reader(sys.argv[1])
+        print("check_events: TensorBoard reads what fit wrote")
+        return
     check_histogram(multiplexer)
     check_text_and_image(multiplexer)
     check_older_reader(sys.argv[1])

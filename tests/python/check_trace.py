@@ -58,7 +58,13 @@ def main():
         wanted = {"run", "forward", "backward", "optimizer", "next batch", "make element"}
         if workers > 1:
             wanted |= {"gradients", "sum bucket"}
+        wanted |= {"collect checkpoint"}
+        if process == 0:
+            wanted |= {"write checkpoint"}  # the first worker writes for all
         require(wanted <= names, f"worker {process} lacks {sorted(wanted - names)}")
+    for span in spans:
+        if span["name"] in ("collect checkpoint", "write checkpoint"):
+            require(span["cat"] == "checkpoint", f"the category of {span}")
     for thread in threads:
         check_nesting([span for span in spans if (span["pid"], span["tid"]) == thread])
     require({(s["pid"], s["tid"]) for s in spans} <= threads, "a span on a thread without a name")

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "lockstep/base/str.h"
+#include "lockstep/observe/step_stats.h"
 #include "lockstep/train/callbacks/backup_and_restore.h"
 #include "lockstep/train/callbacks/csv_logger.h"
 #include "lockstep/train/callbacks/early_stopping.h"
@@ -205,6 +206,10 @@ TEST(Callbacks, CSVLoggerWritesALineAnEpochAndGoesOn) {
   told.end(logger, {{"loss", 0.5}, {"accuracy", 0.75}});
   told.end(logger, {{"loss", 1.0 / 3}});
   EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,,0.3333333333333333\n");
+  CSVLogger second(file);
+  EXPECT_THAT([&] { second.on_train_begin(told.training); },
+              ThrowsCode(ErrorCode::kFailedPrecondition, "log.csv' is written by process"));
+  logger.on_train_end(told.training);
   // Resumed at epoch 1: its line is written anew.
   Told again;
   again.progress.epoch = 1;
@@ -219,6 +224,96 @@ TEST(Callbacks, CSVLoggerWritesALineAnEpochAndGoesOn) {
   EXPECT_EQ(content_of(file), "epoch,accuracy,loss\n0,0.75,0.5\n1,1,0.125\n");
   CSVLogger nowhere(folder / "none/log.csv");
   EXPECT_EQ(code_of([&] { nowhere.on_train_begin(told.training); }), ErrorCode::kFailedPrecondition);
+}
+
+TEST(Callbacks, CSVLoggerKnowsTheColumnsOfValidationBeforeItsFirst) {
+  const testing::ScratchFolder folder;
+  Told told;
+  told.progress.has_validation = true;
+  CSVLogger logger(folder / "log.csv");
+  logger.on_train_begin(told.training);
+  told.end(logger, {{"loss", 0.5}, {"seconds", 2}});
+  told.end(logger, {{"loss", 0.25}, {"seconds", 3}, {"val_loss", 0.75}});
+  EXPECT_EQ(content_of(folder / "log.csv"), "epoch,loss,seconds,val_loss\n0,0.5,2,\n1,0.25,3,0.75\n");
+}
+
+// What is shown at the end of an epoch whose workers' times are these.
+std::string shown_with(const StepStats& stats, Verbose verbose, bool is_chief) {
+  TrainingProgress progress{.is_chief = is_chief};
+  Training training(nullptr, progress, {.logs = [] { return Logs(); }, .step_stats = &stats});
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* out = open_memstream(&text, &size);
+  ProgressBar bar(verbose, out);
+  bar.on_epoch_begin(training);
+  Logs logs;
+  bar.on_epoch_end(training, logs);
+  std::fclose(out);
+  std::string shown(text, size);
+  std::free(text);
+  return shown;
+}
+
+TEST(Callbacks, ProgressBarShowsWhereTheTimeOfEveryWorkerWent) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  using ::testing::Not;
+  StepStats two(2), one(1);
+  const std::vector<StepTimes> times = {{{0.001, 0.1, 0.034, 0, 0}}, {{0.035, 0.1, 0, 0, 0}}};
+  for (int step = 0; step < 10; ++step) {
+    two.add(times);
+    one.add(std::span(times).first(1));
+  }
+  for (const auto verbose : {Verbose::kBar, Verbose::kLine})
+    EXPECT_THAT(shown_with(two, verbose, true),
+                AllOf(HasSubstr("each step"), HasSubstr("(10 steps)"), HasSubstr("\nworker 0"), HasSubstr("\nworker 1"),
+                      HasSubstr("35 ms"), HasSubstr("worker 1 was waited for in 100 % of steps, 34 ms each: input\n")));
+  EXPECT_THAT(shown_with(one, Verbose::kLine, true), Not(HasSubstr("worker")));
+  EXPECT_THAT(shown_with(StepStats(2), Verbose::kLine, true), Not(HasSubstr("worker")));
+  EXPECT_EQ(shown_with(two, Verbose::kLine, false), "");
+  EXPECT_EQ(shown_with(two, Verbose::kSilent, true), "");
+}
+
+TEST(Callbacks, ModelCheckpointTakesOnlyPathsThatMeanSomething) {
+  for (const char* path : {"model.pt", "a/model.pth", "w.h5", "best.keras", "w.safetensor"})
+    EXPECT_THAT([&] { ModelCheckpoint checkpoint(path); }, ThrowsCode(ErrorCode::kInvalidArgument, path, ".safetensors"))
+        << path;
+  EXPECT_THAT([] { ModelCheckpoint checkpoint("c-{epoch}"); },
+              ThrowsCode(ErrorCode::kInvalidArgument, "c-{epoch}", "names values"));
+  for (const char* path : {"runs/v1.2", "w-{epoch}.safetensors", "{epoch}/w.safetensors"}) ModelCheckpoint checkpoint(path);
+}
+
+TEST(Callbacks, FilesThatCannotBeWrittenAreToldBeforeTheFirstStep) {
+  const testing::ScratchFolder folder;
+  const auto nowhere = folder.write("none", "a file") + "/file";
+  Told told;
+  ModelCheckpoint weights(nowhere + ".safetensors");
+  EXPECT_THAT([&] { weights.on_train_begin(told.training); },
+              ThrowsCode(ErrorCode::kFailedPrecondition, "none' cannot be made"));
+  TraceSteps trace(nowhere);
+  EXPECT_THAT([&] { trace.on_train_begin(told.training); }, ThrowsCode(ErrorCode::kFailedPrecondition, "none' cannot be made"));
+  TraceSteps at_folder(folder.path());
+  EXPECT_THAT([&] { at_folder.on_train_begin(told.training); }, ThrowsCode(ErrorCode::kFailedPrecondition, "is a folder"));
+  TraceSteps new_folder(folder / "a/b/trace.json");
+  new_folder.on_train_begin(told.training);
+  new_folder.on_train_end(told.training);
+  told.progress.is_chief = false;
+  trace.on_train_begin(told.training);
+}
+
+TEST(Callbacks, OneTrainingAtATimeWritesAFile) {
+  const testing::ScratchFolder folder;
+  Told told;
+  ModelCheckpoint first(folder / "w-{epoch}.safetensors"), second(folder / "w-{epoch}.safetensors");
+  first.on_train_begin(told.training);
+  EXPECT_THAT([&] { second.on_train_begin(told.training); },
+              ThrowsCode(ErrorCode::kFailedPrecondition, "is written by process", "a file of its own"));
+  first.on_train_end(told.training);
+  second.on_train_begin(told.training);
+  second.on_train_failed(told.training);
+  EXPECT_EQ(content_of(folder / ".w-{epoch}.safetensors.lock"), "");  // nothing is left
+  first.on_train_begin(told.training);
+  first.on_train_end(told.training);
 }
 
 TEST(Callbacks, ProgressBarLooksAsKerasDoes) {

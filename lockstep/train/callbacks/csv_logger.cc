@@ -1,10 +1,11 @@
 #include "lockstep/train/callbacks/csv_logger.h"
 
-#include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "lockstep/base/number.h"
+#include "lockstep/checkpoint/directory_lock.h"
 #include "lockstep/data/io/whole_file.h"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ void CSVLogger::on_train_begin(Training& training) {
   names_.clear();
   lines_.clear();
   if (!training.is_chief()) return;
+  lock_ = std::make_shared<FileLock>(file_);
   std::ifstream in(file_);
   std::string line;
   if ((options_.append || training.epoch() > 0) && std::getline(in, line)) {
@@ -43,8 +45,11 @@ void CSVLogger::on_train_begin(Training& training) {
 void CSVLogger::on_epoch_end(Training& training, Logs& logs) {
   if (!training.is_chief()) return;
   if (names_.empty()) {
-    for (const auto& [name, value] : logs) names_.push_back(name);
-    std::ranges::sort(names_);
+    std::set<std::string> names;
+    for (const auto& [name, value] : logs) names.insert(name);
+    if (training.has_validation())  // of which the first epoch may have nothing
+      for (const auto& [name, value] : training.logs()) names.insert("val_" + name);
+    names_.assign(names.begin(), names.end());
   }
   auto line = std::to_string(training.epoch());
   for (const auto& name : names_) {

@@ -1,7 +1,13 @@
 #include "lockstep/train/callbacks/model_checkpoint.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/checkpoint_manager.h"
+#include "lockstep/checkpoint/directory_lock.h"
+#include "lockstep/checkpoint/file_layer.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/train/callbacks/file_name.h"
 #include "lockstep/train/callbacks/finite_weights.h"
@@ -10,6 +16,29 @@
 #include "lockstep/train/model/model.h"
 
 namespace lockstep {
+namespace {
+
+// Files that other programs write: nobody means a folder by them.
+constexpr std::array<std::string_view, 10> kOtherFormats = {".pt",    ".pth",  ".bin", ".h5",  ".hdf5",
+                                                            ".keras", ".onnx", ".npz", ".npy", ".safetensor"};
+
+void require_folder(const std::string& path) {
+  const auto format = std::ranges::find_if(kOtherFormats, [&](std::string_view end) { return path.ends_with(end); });
+  if (format != kOtherFormats.end())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        str("ModelCheckpoint: the path '", path, "' ends with ", *format,
+            ", and weights are written as .safetensors, which Python's safetensors opens; a path without such an ending is "
+            "a folder of whole checkpoints"));
+  if (path.find('{') != std::string::npos)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        str("ModelCheckpoint: the path '", path,
+            "' names values, which only files of weights may (w-{epoch}.safetensors); a folder keeps its checkpoints under "
+            "numbers, and their epochs and metrics in their manifests"));
+}
+
+}  // namespace
 
 ModelCheckpoint::ModelCheckpoint(std::string path, const ModelCheckpointOptions& options)
     : path_(std::move(path)),
@@ -17,6 +46,7 @@ ModelCheckpoint::ModelCheckpoint(std::string path, const ModelCheckpointOptions&
       monitor_(options.monitor, options.mode),
       best_(options.initial_value_threshold.value_or(monitor_.worst())) {
   require(!path_.empty(), "ModelCheckpoint: the path is empty");
+  if (!is_file()) require_folder(path_);
   if (options.save_freq < 0)
     throw Error(ErrorCode::kInvalidArgument, str("ModelCheckpoint: save_freq is ", options.save_freq,
                                                  "; it counts steps, from 1 on, and 0 is the end of every epoch"));
@@ -26,7 +56,12 @@ void ModelCheckpoint::on_train_begin(Training& training) {
   monitor_.ask(training);
   if (!std::exchange(is_restored_, false)) best_ = options_.initial_value_threshold.value_or(monitor_.worst());
   unsaved_ = 0;
-  if (is_file()) return;
+  if (is_file()) {
+    // A folder whose name depends on values is known only when they are.
+    if (training.is_chief() && folder_of(path_).find('{') == std::string::npos)
+      lock_ = std::make_shared<FileLock>(path_, FileLock::Folder::kIsMade);
+    return;
+  }
   CheckpointManagerOptions options{.max_to_keep = options_.max_to_keep};
   if (options_.save_freq == 0) options.keep_best = options_.monitor;
   options.better = monitor_.is_better(1, 0) ? Better::kHigher : Better::kLower;
@@ -69,6 +104,12 @@ void ModelCheckpoint::write(Training& training, const Logs& logs) {
 void ModelCheckpoint::on_train_end(Training&) {
   if (manager_ != nullptr) manager_->wait();
   manager_.reset();
+  lock_.reset();
+}
+
+void ModelCheckpoint::on_train_failed(Training&) {
+  manager_.reset();
+  lock_.reset();
 }
 
 CheckpointPart ModelCheckpoint::save() const {

@@ -11,6 +11,7 @@
 namespace lockstep {
 
 class CheckpointManager;
+class FileLock;
 
 struct ModelCheckpointOptions {
   std::string monitor = "val_loss";
@@ -25,19 +26,21 @@ struct ModelCheckpointOptions {
 
 // Saves the model while it trains. A path that ends with ".safetensors" is a file with the weights, and may name values:
 // "weights-{epoch:02d}-{val_loss:.3f}.safetensors" (epochs from 1). Any other path is a folder of whole checkpoints (weights,
-// optimizer, position: see CheckpointManager), written while training goes on. Written once, by the chief, whatever the number
-// of workers.
+// optimizer, position: see CheckpointManager), written while training goes on; one that ends as files of other formats do
+// (".pt", ".h5") is refused. Written once, by the chief, whatever the number of workers; one training at a time writes there.
 class ModelCheckpoint : public Callback {
  public:
+  // Throws kInvalidArgument for a path that is neither such a file nor a folder, or a folder that names values.
   explicit ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
   Turn turn() const override { return is_file() ? Turn::kUsual : Turn::kSaves; }
   bool can_be_late() const override { return options_.save_freq == 0; }
+  // Makes the folder. Throws kFailedPrecondition when nothing can be written there, or another training does.
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
   void on_epoch_end(Training& training, Logs& logs) override;
   void on_train_end(Training& training) override;
-  void on_train_failed(Training&) override { manager_.reset(); }
+  void on_train_failed(Training&) override;
   CheckpointPart save() const override;
   void restore(const CheckpointPart& part) override;
 
@@ -58,6 +61,7 @@ class ModelCheckpoint : public Callback {
   bool is_restored_ = false;
   std::int64_t unsaved_ = 0;                    // steps
   std::shared_ptr<CheckpointManager> manager_;  // null: a file
+  std::shared_ptr<FileLock> lock_;              // of a file, on the chief
 };
 
 }  // namespace lockstep

@@ -82,8 +82,8 @@ void ProgressBar::on_test_batch_end(Training& training) {
 void ProgressBar::on_epoch_end(Training& training, Logs& logs) {
   finish(training, logs);
   const auto* stats = training.step_stats();
-  if (stats != nullptr && training.is_chief() && verbose_ != Verbose::kSilent)
-    std::fputs(stats->straggler_lines().c_str(), out_);
+  if (stats != nullptr && stats->workers() > 1 && stats->steps() > 0 && training.is_chief() && verbose_ != Verbose::kSilent)
+    std::fputs(stats->summary().c_str(), out_);
   is_in_epoch_ = false;
 }
 void ProgressBar::on_test_end(Training& training, const Logs& logs) {

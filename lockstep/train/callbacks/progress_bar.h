@@ -20,6 +20,8 @@ enum class Verbose {
 //
 //   Epoch 1/3
 //   469/469 ━━━━━━━━━━━━━━━━━━━━ 3s 6ms/step - loss: 0.4213 - accuracy: 0.8512 - val_loss: 0.3920
+//
+// With several workers a table follows: where the time of each one's steps went, and who was waited for (StepStats::summary).
 class ProgressBar : public Callback {
  public:
   // `out` is not owned.

@@ -32,7 +32,9 @@ void TensorBoard::on_epoch_begin(Training& training) {
 }
 
 void TensorBoard::on_train_batch_end(Training& training) {
-  if (train_ == nullptr || options_.update_freq == 0 || training.iterations() % options_.update_freq != 0) return;
+  if (train_ == nullptr || options_.update_freq == 0) return;
+  // Between updates the count stands still: a point for each update, not for each batch.
+  if (!training.is_between_updates() || training.iterations() % options_.update_freq != 0) return;
   for (const auto& [name, value] : training.logs()) train_->scalar("batch_" + name, value, training.iterations());
 }
 

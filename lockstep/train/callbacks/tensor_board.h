@@ -12,7 +12,7 @@ namespace lockstep {
 class EventWriter;
 
 struct TensorBoardOptions {
-  // Scalars of the running epoch every so many steps, as batch_loss and so on; 0: only those of epochs.
+  // Scalars of the running epoch every so many updates of the weights, as batch_loss and so on; 0: only those of epochs.
   std::int64_t update_freq = 0;
   // Histograms of the weights every so many epochs; 0: none.
   int histogram_freq = 0;

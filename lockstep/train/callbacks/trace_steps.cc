@@ -4,6 +4,7 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/trace.h"
+#include "lockstep/checkpoint/directory_lock.h"
 #include "lockstep/observe/gather_trace.h"
 #include "lockstep/train/model/model.h"
 
@@ -17,7 +18,10 @@ TraceSteps::TraceSteps(std::string file, std::int64_t first, std::int64_t count)
                     " steps are wanted; give a file's name, a first step from 0 on, and at least one step"));
 }
 
-void TraceSteps::on_train_begin(Training&) { done_ = 0; }
+void TraceSteps::on_train_begin(Training& training) {
+  done_ = 0;
+  if (training.is_chief()) lock_ = std::make_shared<FileLock>(file_, FileLock::Folder::kIsMade);
+}
 
 void TraceSteps::on_train_batch_begin(Training&) {
   if (done_ != first_ || is_recording_) return;
@@ -31,9 +35,11 @@ void TraceSteps::on_train_batch_end(Training& training) {
 
 void TraceSteps::on_train_end(Training& training) {
   if (is_recording_) write(training);
+  lock_.reset();
 }
 
 void TraceSteps::on_train_failed(Training&) {
+  lock_.reset();
   if (std::exchange(is_recording_, false)) trace::stop();  // the others' spans cannot be asked for
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "lockstep/train/callbacks/callback.h"
 
 namespace lockstep {
+
+class FileLock;
 
 // Records where the time of some steps goes, on all workers and threads, in one file for ui.perfetto.dev or chrome://tracing:
 // see lockstep/observe/gather_trace.h.
@@ -14,6 +17,7 @@ class TraceSteps : public Callback {
   // `count` steps from step `first` of this fit() on, counted from 0: the first ones are slower.
   explicit TraceSteps(std::string file, std::int64_t first = 10, std::int64_t count = 10);
 
+  // Makes the folder. Throws kFailedPrecondition when the file cannot be written there, or another training does.
   void on_train_begin(Training& training) override;
   void on_train_batch_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;
@@ -29,7 +33,8 @@ class TraceSteps : public Callback {
   std::int64_t count_;
 
   // Used only on the thread that called fit().
-  std::int64_t done_ = 0;  // steps
+  std::shared_ptr<FileLock> lock_;  // null: not the chief
+  std::int64_t done_ = 0;           // steps
   bool is_recording_ = false;
 };
 

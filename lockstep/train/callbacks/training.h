@@ -30,6 +30,7 @@ struct TrainingProgress {
   bool is_between_updates = true;  // no step has left gradients for a later update
   bool is_preempted = false;       // a worker has been told to go: this step is the last
   bool is_chief = true;            // the worker that writes files and shows progress
+  bool has_validation = false;     // some epochs' logs have values of validation, "val_loss"
 };
 
 // A fit() that is under way, as callbacks see it. All workers make the same calls in the same order.
@@ -60,6 +61,7 @@ class Training {
   std::int64_t iterations() const noexcept { return progress_.iterations; }
   std::int64_t examples() const noexcept { return progress_.examples; }
   bool is_chief() const noexcept { return progress_.is_chief; }
+  bool has_validation() const noexcept { return progress_.has_validation; }
   bool is_preempted() const noexcept { return progress_.is_preempted; }
   bool is_between_updates() const noexcept { return progress_.is_between_updates; }
   TrainingProgress& progress() noexcept { return progress_; }

@@ -44,6 +44,8 @@ class Metric {
   const std::string& name() const noexcept;
   const MetricRule& rule() const noexcept { return *shared_rule(); }
   const std::shared_ptr<const MetricRule>& shared_rule() const noexcept;
+  // Whether what is counted in one is counted in the other: one is a copy of the other.
+  bool shares_state_with(const Metric& other) const noexcept { return state_ == other.state_; }
   // The same metric under another name, with a state of its own.
   Metric renamed(std::string name) const;
 

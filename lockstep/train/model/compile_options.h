@@ -47,14 +47,14 @@ struct CompileOptions {
   LossList loss = {};
   // By output; empty: 1 each.
   std::vector<double> loss_weights = {};
-  // Of the first output.
+  // Of the first output. An object that is given in several places counts in the first, and its copies in the others.
   std::vector<Metric> metrics = {};
   // The same, with the sample weights.
   std::vector<Metric> weighted_metrics = {};
   // By output, for models with several: {{"accuracy"}, {"mae"}}.
   std::vector<std::vector<Metric>> output_metrics = {};
   // So many batches are one update of the weights, with the mean of their gradients. What is left over at the end of an epoch
-  // is an update too.
+  // is an update too. It is the same as the optimizer's gradient_accumulation_steps; only one of them may be given.
   std::int64_t steps_per_update = 1;
   Precision precision = Precision::kFloat32;
   // Under a ParameterServerStrategy: evaluation and validation divide the data into so many shards, of which each is looked at

@@ -130,7 +130,12 @@ Logs evaluate(Model& model, const DistributedDataset& data, const EvaluateOption
   auto iterator = data.make_iterator();
   while (!options.steps || progress.step < *options.steps) {
     const auto batch = iterator.next();
-    if (!batch) break;
+    if (!batch) {
+      if (options.steps && progress.step > 0 && progress.is_chief)
+        log_once(LogLevel::kWarning, str("evaluate: the data ended after ", progress.step, " of ", *options.steps,
+                                         " steps; the values are those of what there was. repeat() makes data without an end"));
+      break;
+    }
     double rows = 0;
     for (const auto& news : exchange_news(workers, {.rows = static_cast<double>(StepRunner::rows_of(*batch))}))
       rows += news.rows;

@@ -25,6 +25,9 @@ void require_usable(const FitOptions& options, bool is_hosted) {
     refuse(str("steps_per_epoch is ", *options.steps_per_epoch, "; it must be at least 1, or absent for a pass over the data"));
   if (options.validation_steps && *options.validation_steps < 1)
     refuse(str("validation_steps is ", *options.validation_steps, "; it must be at least 1, or absent"));
+  if (options.validation_steps && !options.validation_data)
+    refuse(str("validation_steps is ", *options.validation_steps,
+               ", and there is no validation_data; give it, or leave them out"));
   if (options.validation_freq < 1) refuse(str("validation_freq is ", options.validation_freq, "; it must be at least 1"));
 }
 
@@ -114,6 +117,7 @@ void FitLoop::begin(const ModelData& data) {
   progress_.epoch = options_.initial_epoch;
   progress_.epochs = options_.epochs;
   progress_.iterations = runner_.iterations();
+  progress_.has_validation = validation_.has_value();
   progress_.is_chief = replicas_of(model_).first_replica() == 0;
   runner_.set_class_weight(options_.class_weight);
   runner_.forget_gradients();

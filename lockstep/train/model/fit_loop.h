@@ -48,6 +48,7 @@ class FitLoop {
   bool is_any(bool here) const;
   void agree_on_stop();
   void restore_sums(const CheckpointPart& part);
+  std::vector<std::string> sum_problems(const CheckpointPart& part);
   const Checkpoint::State& job();
   metrics::Direction direction_of(const std::string& logged) const;
   template <typename F>

@@ -47,11 +47,13 @@ struct FitOptions {
   std::optional<std::int64_t> steps_per_epoch = std::nullopt;
 
   std::optional<ModelData> validation_data = std::nullopt;
-  std::optional<std::int64_t> validation_steps = std::nullopt;  // absent: all of it
-  int validation_freq = 1;                                      // every so many epochs
+  // Absent: all of it. More than there are is a warning; without validation_data it is kInvalidArgument.
+  std::optional<std::int64_t> validation_steps = std::nullopt;
+  int validation_freq = 1;  // every so many epochs
 
   // By class (an integer target, or the largest of a one-hot one): how much an example counts in the loss. Classes that are
-  // not listed count 1.
+  // not listed count 1. kInvalidArgument: weights that are NaN or infinite, targets that are no classes, and a model with
+  // several outputs, which has sample weights for that.
   std::map<std::int64_t, double> class_weight = {};
 
   Callbacks callbacks = {};
@@ -64,7 +66,7 @@ struct FitOptions {
 };
 
 struct EvaluateOptions {
-  // Absent: all. Under a ParameterServerStrategy that is by shards: see CompileOptions::pss_evaluation_shards.
+  // Absent: all; more than there are is a warning. Under a ParameterServerStrategy that is by shards: see CompileOptions::pss_evaluation_shards.
   std::optional<std::int64_t> steps = std::nullopt;
   Callbacks callbacks = {};
   Verbose verbose = Verbose::kSilent;

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 #include <typeinfo>
 
@@ -43,6 +44,20 @@ constexpr double kManySteps = 1e15;  // a count has fewer, and a double counts t
 
 std::string of_metric(std::size_t metric) { return str("metric/", metric, "/"); }
 
+// "accuracy (N8lockstep...E)": two of one name may count something else.
+std::string kind_of(const TrackedMetric& tracked) {
+  const auto& rule = tracked.metric.rule();
+  return str(tracked.name, " (", typeid(rule).name(), ")");
+}
+
+std::string name_of_kind(const std::string& kind) { return kind.substr(0, kind.rfind(" (")); }
+
+std::string names_of_kinds(const std::vector<std::string>& kinds) {
+  std::vector<std::string> names;
+  for (const auto& kind : kinds) names.push_back(name_of_kind(kind));
+  return join(", ", names);
+}
+
 // By its kind, and which of that kind it is: others may come and go between two runs.
 std::vector<std::pair<std::string, std::shared_ptr<Callback>>> named(const Callbacks& callbacks) {
   std::vector<std::pair<std::string, std::shared_ptr<Callback>>> all;
@@ -81,6 +96,7 @@ CheckpointPart FitLoop::save() {
     const auto sums = runner_.loss_sums_of_all();
     for (std::size_t k = 0; k < sums.size(); ++k) put(part, str("loss/", k), sums[k]);
     for (std::size_t m = 0; m < runner_.metrics().size(); ++m) {
+      part.values[of_metric(m) + "kind"] = kind_of(runner_.metrics()[m]);
       const auto state = runner_.metrics()[m].metric.state();
       for (std::size_t k = 0; k < state.size(); ++k) part.tensors.emplace_back(of_metric(m) + std::to_string(k), state[k]);
     }
@@ -97,10 +113,30 @@ std::vector<std::string> FitLoop::problems(const CheckpointPart& part) {
       problems.push_back(str(name, ": is '", value->second, "', which counts nothing"));
   if (const auto position = take_all(part, "data/"); !position.values.empty())
     for (const auto& problem : position_problems(job(), position)) problems.push_back("data/" + problem);
-  std::size_t metrics = 0;
-  while (!take_all(part, of_metric(metrics)).tensors.empty()) ++metrics;
-  if (metrics > runner_.metrics().size())
-    problems.push_back(str("metrics: ", metrics, " were saved, and the model was compiled with ", runner_.metrics().size()));
+  if (const auto step = part.values.find("step"); step != part.values.end() && step->second != "0")
+    for (auto& problem : sum_problems(part)) problems.push_back(std::move(problem));
+  return problems;
+}
+
+// What was added up in an epoch goes on only in what adds the same.
+std::vector<std::string> FitLoop::sum_problems(const CheckpointPart& part) {
+  std::vector<std::string> problems, saved, mine;
+  std::size_t losses = 0;
+  while (part.values.contains(str("loss/", losses))) ++losses;
+  if (const auto here = runner_.loss_sums().size(); losses != here)
+    problems.push_back(
+        str("losses: ", losses, " sums were saved in the middle of an epoch, and the model was compiled for ", here));
+  for (auto found = part.values.find(of_metric(0) + "kind"); found != part.values.end();
+       found = part.values.find(of_metric(saved.size()) + "kind"))
+    saved.push_back(found->second);
+  for (const auto& tracked : runner_.metrics()) mine.push_back(kind_of(tracked));
+  if (saved != mine) {
+    const bool are_names_equal = std::ranges::equal(saved, mine, {}, name_of_kind, name_of_kind);
+    const auto listed = [&](const auto& all) { return str("[", are_names_equal ? join(", ", all) : names_of_kinds(all), "]"); };
+    problems.push_back(str("metrics: ", listed(saved),
+                           " were saved in the middle of an epoch, and the model was compiled with ", listed(mine),
+                           "; compile the same ones, or begin in another folder"));
+  }
   return problems;
 }
 

@@ -101,6 +101,7 @@ History Model::fit(const at::Tensor& x, const at::Tensor& y, const FitOptions& o
 }
 
 Logs Model::train_on_batch(const data::Element& batch) {
+  internal::require_idle(*this, "train_on_batch");
   auto& runner = internal::runner_of(*this, "train_on_batch");
   if (state_->hosted != nullptr) return hosted_logs(*state_, batch, true);
   runner.reset();
@@ -274,7 +275,8 @@ DistributedIterator::Batch split(ReplicaSet& replicas, const data::Element& batc
   if (batch.empty() || batch[0].dim() == 0)
     throw Error(ErrorCode::kInvalidArgument,
                 lockstep::str("a batch needs tensors with a row for each example; this is ", batch));
-  const auto parts = data::internal::split_rows(batch, balanced_parts(batch[0].size(0), replicas.global_size()));
+  const auto parts =
+      data::internal::split_rows(batch, balanced_parts(data::internal::count_rows(batch), replicas.global_size()));
   std::vector<data::Element> mine;
   for (int replica = 0; replica < replicas.size(); ++replica) {
     auto part = parts[static_cast<std::size_t>(replicas.first_replica() + replica)];

@@ -86,7 +86,9 @@ class Model {
   // Of a module with several outputs.
   Tensors predict_all(const ModelData& data);
 
-  // One step on one global batch, which all workers give whole, and the logs of that batch.
+  // One step on one global batch, which all workers give whole, and the logs of that batch. Throws kInvalidArgument for
+  // components with different numbers of rows; train_on_batch kFailedPrecondition while fit() runs, whose epoch it would
+  // disturb.
   Logs train_on_batch(const data::Element& batch);
   Logs test_on_batch(const data::Element& batch);
 

@@ -10,6 +10,7 @@
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/train/loss.h"
 #include "lockstep/train/model/autocast.h"
+#include "lockstep/train/model/example_weights.h"
 #include "lockstep/train/model/train_step.h"
 #include "lockstep/train/sync_batch_norm.h"
 
@@ -118,7 +119,10 @@ void StepRunner::take_metrics(CompileOptions& options) {
       if (is_weighted && is_taken(name)) name = "weighted_" + name;
       const auto first = name;
       for (int n = 1; is_taken(name); ++n) name = str(first, "_", n);
-      metrics_.push_back({std::move(metric), name, output, is_weighted});
+      // The user's own object counts, so that it can be looked at; given twice, the second place gets one of its own.
+      const bool is_counting =
+          std::ranges::any_of(metrics_, [&](const auto& other) { return other.metric.shares_state_with(metric); });
+      metrics_.push_back({is_counting ? metric.renamed(metric.name()) : std::move(metric), name, output, is_weighted});
     }
   };
   add(options.metrics, 0, false);
@@ -157,22 +161,14 @@ ReplicaBatch StepRunner::batch_of(const data::Element& element, std::int64_t glo
   ReplicaBatch batch{{}, {}, {}, 0, global_rows};
   for (std::size_t i = 0; i < inputs; ++i) batch.inputs.push_back(element[i]);
   for (std::size_t i = 0; i < targets; ++i) batch.targets.push_back(element[inputs + i]);
-  for (std::size_t i = 0; i < weights; ++i) batch.weights.push_back(element[inputs + targets + i]);
+  for (std::size_t i = 0; i < weights; ++i) {
+    batch.weights.push_back(element[inputs + targets + i]);
+    require_finite_rows(batch.weights.back());
+  }
   if (batch.inputs.empty() || batch.inputs[0].dim() == 0)
     throw Error(ErrorCode::kInvalidArgument, lockstep::str("the data is not batched: ", element, "; use dataset.batch(size)"));
   batch.rows = batch.inputs[0].size(0);
   return batch;
-}
-
-at::Tensor StepRunner::class_weights(const at::Tensor& target) const {
-  const bool is_one_hot = target.is_floating_point() && target.dim() > 1 && target.size(-1) > 1;
-  const auto labels = (is_one_hot ? target.argmax(-1) : target).to(at::kLong).reshape({target.size(0), -1});
-  if (labels.size(1) != 1)
-    throw Error(ErrorCode::kInvalidArgument, lockstep::str("class_weight: a target has shape ", target.sizes(),
-                                                           "; there must be one class for each example"));
-  auto weights = at::ones({target.size(0)}, target.options().dtype(at::kFloat));
-  for (const auto& [label, weight] : class_weight_) weights.masked_fill_(labels.select(1, 0) == label, weight);
-  return weights;
 }
 
 void StepRunner::set_mode(bool is_training) {
@@ -202,7 +198,7 @@ void StepRunner::train_replica(const data::Element& element, std::int64_t global
   if (!class_weight_.empty()) {
     if (batch.targets.empty())
       throw Error(ErrorCode::kInvalidArgument, "class_weight: the data has no targets, whose classes could be weighed");
-    const auto weights = class_weights(batch.targets[0]);
+    const auto weights = weights_of_classes(batch.targets[0], class_weight_);
     if (batch.weights.empty()) batch.weights.push_back(weights);
     else batch.weights[0] = batch.weights[0] * weights.reshape(column_shape(batch.weights[0]));
   }
@@ -376,23 +372,12 @@ std::int64_t StepRunner::rows_of(const Batch& batch) {
   return rows;
 }
 
-void StepRunner::set_class_weight(const std::map<std::int64_t, double>& weights) { class_weight_ = weights; }
-
-void require_complete(const CompileOptions& options, const ModuleReplicas& model) {
-  const auto losses = options.loss.list().size();
-  if (options.steps_per_update < 1)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("compile: steps_per_update is ", options.steps_per_update, "; it counts batches, from 1 on"));
-  if (!options.loss_weights.empty() && options.loss_weights.size() != losses)
-    throw Error(ErrorCode::kInvalidArgument, str("compile: there are ", options.loss_weights.size(), " loss_weights and ",
-                                                 losses, " losses; give one weight for each loss, or none"));
-  if (options.output_metrics.size() > losses)
-    throw Error(ErrorCode::kInvalidArgument, str("compile: output_metrics are for ", options.output_metrics.size(),
-                                                 " outputs, and there are ", losses, " losses; give one loss for each output"));
-  const bool has_cpu = model.replicas() == nullptr || model.replicas()->torch_device(0).is_cpu();
-  if (options.precision == Precision::kFloat16 && has_cpu)
-    throw Error(ErrorCode::kUnimplemented,
-                "compile: precision kFloat16 is for GPUs, and the replicas are on CPUs; use kBFloat16, or kFloat32");
+void StepRunner::set_class_weight(const std::map<std::int64_t, double>& weights) {
+  if (!weights.empty() && losses_.size() > 1)
+    throw Error(ErrorCode::kInvalidArgument, str("class_weight: the model has ", losses_.size(),
+                                                 " outputs, and it does not say whose classes are meant; give sample weights"));
+  require_finite(weights);
+  class_weight_ = weights;
 }
 
 }  // namespace lockstep::internal

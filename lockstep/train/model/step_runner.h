@@ -63,6 +63,7 @@ class StepRunner {
   // The rows of a batch that this worker's replicas have.
   static std::int64_t rows_of(const Batch& batch);
 
+  // Throws kInvalidArgument for a model with several outputs, and for weights that are not finite.
   void set_class_weight(const std::map<std::int64_t, double>& weights);
   // Losses and metrics begin again.
   void reset();
@@ -107,7 +108,6 @@ class StepRunner {
   ReplicaBatch batch_of(const data::Element& element, std::int64_t global_rows) const;
   // How many components of an element are inputs, and how many targets.
   std::pair<std::size_t, std::size_t> inputs_and_targets(const data::Element& element) const;
-  at::Tensor class_weights(const at::Tensor& target) const;
   void train_replica(const data::Element& element, std::int64_t global_rows);
   void test_replica(const data::Element& element, std::int64_t global_rows);
 

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/nearest.h"
+#include "lockstep/train/schedules/names.h"
 
 namespace lockstep {
 namespace {
@@ -70,6 +71,40 @@ TEST(Schedules, BadArgumentsAreNamed) {
             std::string::npos);
   EXPECT_NE(message_of([] { schedules::CosineDecay({.decay_steps = 2, .warmup_steps = -1}); }), "");
   EXPECT_NE(message_of([] { schedules::CosineDecayRestarts({.first_decay_steps = 2, .t_mul = 0}); }), "");
+}
+
+TEST(Schedules, HaveNames) {
+  using namespace schedules;
+  const auto expect_same = [](const LearningRate& a, const LearningRate& b) {
+    for (const std::int64_t step : {0, 1, 7, 10, 25, 1000}) EXPECT_EQ(a.at(step), b.at(step)) << step;
+  };
+  for (const char* name : {"CosineDecay", "cosine_decay"})
+    expect_same(schedule_by_name(
+                    name, {{"initial_learning_rate", 0.1}, {"decay_steps", 20}, {"warmup_target", 0.5}, {"warmup_steps", 5}}),
+                CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 20, .warmup_target = 0.5, .warmup_steps = 5}));
+  expect_same(schedule_by_name("exponential_decay",
+                               {{"initial_learning_rate", 1}, {"decay_steps", 4}, {"decay_rate", 0.5}, {"staircase", true}}),
+              ExponentialDecay({.initial_learning_rate = 1, .decay_steps = 4, .decay_rate = 0.5, .staircase = true}));
+  expect_same(schedule_by_name("PiecewiseConstantDecay", {{"boundaries", {7, 10}}, {"values", {1, 0.5, 0.25}}}),
+              PiecewiseConstantDecay({.boundaries = {7, 10}, .values = {1, 0.5, 0.25}}));
+  expect_same(schedule_by_name("warm_up", {{"rate", 0.1}, {"steps", 8}}), warm_up(0.1, 8));
+  for (const auto& name : schedule_names())
+    EXPECT_NE(message_of([&] { schedule_by_name(name, {}); }).find("missing '"), std::string::npos) << name;
+}
+
+TEST(Schedules, OfferTheNearestNameOfAScheduleAndOfAnArgument) {
+  using namespace schedules;
+  const auto offers = [](const std::string& name, const Arguments& arguments, const char* words) {
+    const auto message = message_of([&] { schedule_by_name(name, arguments); });
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  offers("cosine_decy", {}, "'cosine_decy' is not a schedule; did you mean 'cosine_decay'?");
+  offers("ExponentialDecey", {}, "did you mean 'ExponentialDecay'?");
+  offers("cosine_decay", {{"initial_learning_rate", 0.1}, {"decay_step", 20}}, "did you mean 'decay_steps'?");
+  offers("polynomial_decay", {{"initial_learning_rate", 0.1}, {"decay_steps", 2.5}}, "2.5 is not a whole number");
+  offers("polynomial_decay", {{"initial_learning_rate", {0.1, 0.2}}, {"decay_steps", 2}},
+         "must be a finite number, and is a list");
+  offers("polynomial_decay", {{"initial_learning_rate", 0.1}, {"decay_steps", 0}}, "decay_steps is 0");
 }
 
 TEST(NearestName, OffersWhatWasProbablyMeant) {
