@@ -16,6 +16,7 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/store.h"
+#include "lockstep/serve/share_cores.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
 #include "lockstep/train/optimizers/server_rule.h"
@@ -151,6 +152,7 @@ void Server::stop() noexcept {
 bool run_role_if_server(const ServerOptions& options) {
   auto resolver = resolve_cluster();
   if (!is_server(resolver.get())) return false;
+  internal::prepare_process(resolver->cluster_spec(), task_of(resolver.get()));
   Server server(std::move(resolver), options);
   server.join();
   return true;
