@@ -2,11 +2,13 @@
 //
 //   ps_bench --work=transfers [--rounds=9] [--rows=10000000]
 //   ps_bench --work=memory
-//   ps_bench --work=closures|W1|W4           driven in windows, as train_bench (bench/windows.h); --seconds=S: one window
+//   ps_bench --work=closures|W1|W4|pushes [--servers=1] [--replication=1]
+//                driven in windows, as train_bench (bench/windows.h); --seconds=S: one window
 //
 // transfers: 64 MB, and 10,000 random rows of 32 floats, to and from one server, in turns with raw TCP, MB/s. memory: what a
-// server takes beside its variables and their optimizers' state. closures, W1, W4: one server and two workers; empty closures
-// or training steps. Exit status 1 when what was read differs from what was written.
+// server takes beside its variables and their optimizers' state. closures, W1, W4: empty closures or training steps on two
+// workers. pushes: updates of 10,000 rows, and of 4 MB, from one process. Exit status 1 when what was read differs from what
+// was written.
 
 #include <cstdio>
 #include <map>
@@ -24,7 +26,7 @@ namespace {
 using Arguments = std::map<std::string, std::string>;
 
 Arguments parse(int argc, char** argv) {
-  Arguments arguments{{"rounds", "9"}, {"rows", "10000000"}, {"seconds", "0"}};
+  Arguments arguments{{"rounds", "9"}, {"rows", "10000000"}, {"seconds", "0"}, {"servers", "1"}, {"replication", "1"}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     const auto equals = text.find('=');
@@ -39,7 +41,7 @@ void run(Arguments& arguments) {
   const auto seconds = std::stod(arguments["seconds"]);
   if (work == "transfers") return bench::measure_transfers(std::stoi(arguments["rounds"]), std::stoll(arguments["rows"]));
   if (work == "memory") return bench::measure_memory();
-  const auto trainer = bench::make_ps_trainer(work);
+  const auto trainer = bench::make_ps_trainer(work, {std::stoi(arguments["servers"]), std::stoi(arguments["replication"])});
   if (seconds == 0) return bench::serve(*trainer);
   bench::run_window(*trainer, seconds / 4);
   bench::run_window(*trainer, seconds);

@@ -15,7 +15,14 @@ void measure_transfers(int rounds, std::int64_t rows);
 // What a server takes beyond a process without variables, over and above them and their optimizers' state. A line of JSON.
 void measure_memory();
 
-// Steps of W1 or W4, or closures that do nothing ("closures"): one server, two workers.
-std::unique_ptr<Trainer> make_ps_trainer(const std::string& work);
+// How many servers there are beside two workers, and on how many of them each variable is.
+struct PsCluster {
+  int servers = 1;
+  int replication = 1;
+};
+
+// Steps of W1 or W4, closures that do nothing ("closures"), or updates of 10,000 rows and of 4 MB by the coordinator itself
+// ("pushes").
+std::unique_ptr<Trainer> make_ps_trainer(const std::string& work, const PsCluster& cluster);
 
 }  // namespace bench

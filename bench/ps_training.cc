@@ -1,6 +1,10 @@
 #include <torch/torch.h>
 
+#include <optional>
+#include <stdexcept>
+
 #include "bench/ps_bench.h"
+#include "bench/ps_raw.h"
 #include "bench/ps_tasks.h"
 #include "bench/timing.h"
 #include "lockstep/ps/cluster_coordinator.h"
@@ -40,9 +44,20 @@ struct Batches {
   std::size_t at = 0;
 };
 
+// Throws std::invalid_argument where servers cannot replicate.
+template <typename Options>
+Options with_replication(Options options, int replication) {
+  if constexpr (requires { options.replication; }) options.replication = replication;
+  else if (replication != 1) throw std::invalid_argument("this build does not replicate variables");
+  return options;
+}
+
 class PsTrainer : public Trainer {
  public:
-  PsTrainer() : tasks_(1, 2), strategy_(tasks_.chief()), coordinator_(strategy_) {}
+  explicit PsTrainer(const PsCluster& cluster)
+      : tasks_(cluster.servers, 2),
+        strategy_(tasks_.chief(), nullptr, with_replication(ls::ParameterServerOptions(), cluster.replication)),
+        coordinator_(strategy_) {}
 
   Window train(double seconds) override {
     Window window;
@@ -76,16 +91,43 @@ class PsTrainer : public Trainer {
 };
 
 class EmptyClosures final : public PsTrainer {
+ public:
+  using PsTrainer::PsTrainer;
+
  private:
   void schedule() override {
     coordinator().schedule([] {});
   }
 };
 
+class Pushes final : public PsTrainer {
+ public:
+  explicit Pushes(const PsCluster& cluster) : PsTrainer(cluster) {
+    const auto scope = strategy().scope();
+    table_.emplace(torch::zeros({1'000'000, kWidth}), ls::VariableOptions{.name = "table"});
+    dense_.emplace(torch::zeros({1 << 20}), ls::VariableOptions{.name = "dense"});
+    for (std::uint32_t batch = 0; batch < kIdBatches; ++batch) ids_.push_back(torch::tensor(random_ids(batch, 1'000'000)));
+  }
+
+ private:
+  void schedule() override {
+    table_->scatter_add({rows_, ids_[at_++ % ids_.size()]});
+    dense_->assign_add(added_);
+  }
+
+  static constexpr auto kWidth = static_cast<std::int64_t>(kColumns);
+  std::optional<ls::Variable> table_, dense_;
+  std::vector<at::Tensor> ids_;
+  std::size_t at_ = 0;
+  const at::Tensor rows_ = torch::ones({static_cast<std::int64_t>(kRowsAtOnce), kWidth});
+  const at::Tensor added_ = torch::ones({1 << 20});
+};
+
 class Steps final : public PsTrainer {
  public:
-  explicit Steps(const std::string& model)
-      : workload_(find_workload(model)),
+  Steps(const std::string& model, const PsCluster& cluster)
+      : PsTrainer(cluster),
+        workload_(find_workload(model)),
         model_(strategy().hosted<Model>(model)),
         batches_(coordinator().create_per_worker_resource(
             [](ls::WorkerContext& worker, const std::string& name) {
@@ -121,9 +163,10 @@ class Steps final : public PsTrainer {
 
 }  // namespace
 
-std::unique_ptr<Trainer> make_ps_trainer(const std::string& work) {
-  if (work == "closures") return std::make_unique<EmptyClosures>();
-  return std::make_unique<Steps>(work);
+std::unique_ptr<Trainer> make_ps_trainer(const std::string& work, const PsCluster& cluster) {
+  if (work == "closures") return std::make_unique<EmptyClosures>(cluster);
+  if (work == "pushes") return std::make_unique<Pushes>(cluster);
+  return std::make_unique<Steps>(work, cluster);
 }
 
 }  // namespace bench

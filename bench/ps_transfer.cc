@@ -26,13 +26,14 @@ void check(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-std::unique_ptr<ps::Connections> connect(const Tasks& tasks, std::size_t shared_bytes) {
+std::shared_ptr<ps::RpcChannel> connect(const Tasks& tasks, std::size_t shared_bytes) {
   auto options = ps::rpc_options("", {});
   options.shared_bytes = shared_bytes;
-  auto connections =
-      std::make_unique<ps::Connections>(tasks.chief()->cluster_spec(), /*is_coordinator=*/false, options, ps::ClientOptions{});
-  connections->wait_for_all(lockstep::Deadline::after(std::chrono::seconds(60)));
-  return connections;
+  const auto name = ps::task_name({"ps", 0});
+  const auto address = lockstep::Address::parse(tasks.chief()->cluster_spec().task_address("ps", 0), name);
+  auto channel = std::make_shared<ps::RpcChannel>(name, address, options);
+  channel->wait_until_reachable(lockstep::Deadline::after(std::chrono::seconds(60)));
+  return channel;
 }
 
 void create(ps::ParameterClient& client, const std::string& name, std::vector<std::int64_t> shape, const std::string& rule) {
@@ -48,10 +49,10 @@ void create(ps::ParameterClient& client, const std::string& name, std::vector<st
 // One way to the server.
 class Way {
  public:
-  Way(const Tasks& tasks, std::size_t shared_bytes) : connections_(connect(tasks, shared_bytes)) {}
+  Way(const Tasks& tasks, std::size_t shared_bytes) : channel_(connect(tasks, shared_bytes)) {}
 
-  ps::ParameterClient& client() const { return *connections_->client; }
-  bool shares_memory() const { return connections_->servers[0]->shares_memory(); }
+  ps::ParameterClient& client() const { return *client_; }
+  bool shares_memory() const { return channel_->shares_memory(); }
 
   void pull_dense(const at::Tensor& into) const { client().read({{0, kDense, into}}); }
   void push_dense(Kind kind, const at::Tensor& values) const { client().update({{0, kDense, kind, values}}); }
@@ -61,7 +62,8 @@ class Way {
   }
 
  private:
-  std::unique_ptr<ps::Connections> connections_;
+  const std::shared_ptr<ps::RpcChannel> channel_;
+  const std::unique_ptr<ps::ParameterClient> client_ = std::make_unique<ps::ParameterClient>(std::vector{channel_});
 };
 
 class Transfers {

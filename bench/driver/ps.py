@@ -12,7 +12,8 @@ RAW = "one TCP stream, 4 MB pieces"
 RAW_ROWS = "one thread and raw TCP"
 TF = "TensorFlow ParameterServerStrategy"
 TF_BEFORE = f"{TF}, measured before"
-BATCH = {"closures": 1, "W1": 64, "W4": 256}
+BATCH = {"closures": 1, "W1": 64, "W4": 256, "pushes": 1}
+REPLICATED = {"pushes": "updates of 10,000 rows and of 4 MB", "W1": "train W1, 2 workers, 2 servers"}
 # work -> its line, unit, the ratio that must be reached, TensorFlow's figure where it is not installed (shared/PEERS.md)
 WORKS = {"closures": ("ps: empty closures, 2 workers", "closures/s", 10, 1156), "W1": ("ps: train W1, 2 workers", "steps/s", 3, 276),
          "W4": ("ps: train W4, 2 workers", "steps/s", 1.5, 132)}
@@ -103,10 +104,37 @@ def steps(work, settings):
     return line, wrong
 
 
+def replication(work, settings):
+    """The line of a work on two servers, each variable on both, against each on one; none where that cannot be."""
+    program = os.path.join(settings.build, "bin", "ps_bench")
+    both = []
+    try:
+        for copies in (1, 2):
+            command = [program, f"--work={work}", "--servers=2", f"--replication={copies}"]
+            both.append(Contender(f"ps {work} replication {copies}", [command], {}, settings.logs))
+            both[-1].wait_until_ready()
+            for _ in range(3):
+                both[-1].train(settings.window)
+        for k in range(settings.rounds):
+            for contender in (both if k % 2 == 0 else both[::-1]):
+                contender.sample(settings.window, settings.patience)
+    except Failure as failure:
+        print(f"  {failure}; its line is left out", flush=True)
+        return []
+    finally:
+        for contender in both:
+            contender.stop()
+    once, twice = ([sample / BATCH[work] for sample in one.samples] for one in both)
+    return [row(f"ps: {REPLICATED[work]}, replication = 2", "1/s", twice, peer="replication = 1", peer_values=once, target=0.6,
+                config={"disturbed_samples": sum(one.disturbed for one in both)})]
+
+
 def measure(settings):
     rows, wrong = transfers(settings) + memory(settings), []
     for work in WORKS:
         line, not_learning = steps(work, settings)
         rows.append(line)
         wrong += not_learning
+    for work in REPLICATED:
+        rows += replication(work, settings)
     return rows, wrong

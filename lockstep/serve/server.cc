@@ -19,6 +19,7 @@
 #include "lockstep/ps/step_arbiter.h"
 #include "lockstep/ps/store.h"
 #include "lockstep/ps/task_report.h"
+#include "lockstep/serve/share_cores.h"
 #include "lockstep/serve/task_metrics.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
@@ -186,6 +187,7 @@ void Server::stop() noexcept {
 bool run_role_if_server(const ServerOptions& options) {
   auto resolver = resolve_cluster();
   if (!is_server(resolver.get())) return false;
+  internal::prepare_process(resolver->cluster_spec(), task_of(resolver.get()));
   Server server(std::move(resolver), options);
   server.join();
   return true;

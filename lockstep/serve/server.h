@@ -56,7 +56,8 @@ class Server {
 
 // For the top of main(), in a program that all tasks of a job run: when the environment says that this one is a parameter
 // server, or a worker beside parameter servers, it serves until the process is ended. False: it is the coordinator, or there
-// are no parameter servers; go on.
+// are no parameter servers; go on. Servers and workers of one host divide its cores for LibTorch's operations, unless
+// OMP_NUM_THREADS is set; a worker keeps freed memory for the next step, unless LOCKSTEP_MALLOC=system is.
 bool run_role_if_server(const ServerOptions& options = {});
 
 }  // namespace lockstep

@@ -2,13 +2,43 @@
 
 #include <torch/torch.h>
 
+#include <bit>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/mix.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
 namespace {
 
 thread_local int t_hosting = 0;
+
+struct Unique {
+  at::Tensor ids;     // each once, in the order in which they came first
+  at::Tensor places;  // of every given one, among them
+};
+
+// at::_unique2 makes hash tables with a node for each id: 4 % of a recommender's step, and their allocations. This one is an
+// array.
+Unique unique_of(const at::Tensor& given) {
+  const auto count = given.numel();
+  const auto* const ids = given.data_ptr<std::int64_t>();
+  const auto places = at::empty_like(given);
+  auto* const place = places.data_ptr<std::int64_t>();
+  std::vector<std::int64_t> each;
+  const auto mask = std::bit_ceil(static_cast<std::size_t>(count) * 2 + 1) - 1;  // half of it stays empty
+  std::vector<std::int64_t> slots(mask + 1, -1);                                 // places in `each`
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto slot = mix(0, static_cast<std::uint64_t>(ids[i])) & mask;
+    while (slots[slot] >= 0 && each[static_cast<std::size_t>(slots[slot])] != ids[i]) slot = (slot + 1) & mask;
+    if (slots[slot] < 0) {
+      slots[slot] = static_cast<std::int64_t>(each.size());
+      each.push_back(ids[i]);
+    }
+    place[i] = slots[slot];
+  }
+  return {at::tensor(each, at::kLong), places};
+}
 
 }  // namespace
 
@@ -28,11 +58,11 @@ at::Tensor HostedEmbeddingImpl::forward(const at::Tensor& ids) {
   if (!table_)
     throw Error(ErrorCode::kFailedPrecondition,
                 "HostedEmbedding: this copy of a hosted module is bound to no servers; use it in a closure, as Hosted<Net>&");
-  const auto [unique, places, counts] = torch::_unique2(ids.to(torch::kCPU, torch::kLong).reshape({-1}), true, true);
+  const auto [unique, places] = unique_of(ids.to(torch::kCPU, torch::kLong).contiguous());
   Used used{unique, table_->rows(unique).to(ids.device())};
   if (torch::GradMode::is_enabled() && is_training()) used.rows.requires_grad_();
   // Sparse: what comes back is each use by itself, in order, as of a table in one process.
-  const auto result = torch::embedding(used.rows, places.reshape(ids.sizes()).to(ids.device()), -1, false, true);
+  const auto result = torch::embedding(used.rows, places.to(ids.device()), -1, false, true);
   if (used.rows.requires_grad()) used_.push_back(std::move(used));
   return result;
 }
