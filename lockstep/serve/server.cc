@@ -14,6 +14,8 @@
 #include "lockstep/ps/closure_service.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/fields.h"
+#include "lockstep/ps/memory.h"
+#include "lockstep/ps/replica_host.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/store.h"
 #include "lockstep/strategy/strategy.h"
@@ -70,13 +72,14 @@ std::vector<std::string> devices_here() {
 struct Server::State {
   State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options);
 
-  void serve_variables(const ServerOptions& options);
+  void serve_variables(const ClusterSpec& spec, const Task& task, const ServerOptions& options);
   void serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc);
 
   // Const after construction.
   const std::string name;
   std::map<std::string, ps::Method> methods;
   std::unique_ptr<ps::VariableStore> store;      // of a parameter server
+  std::unique_ptr<ps::ReplicaHost> replicas;     // the same
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
   std::unique_ptr<WorkerStrategy> strategy;
@@ -92,8 +95,10 @@ struct Server::State {
 Server::State::State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options)
     : name(ps::task_name(task)) {
   const auto spec = resolver.cluster_spec();
-  const auto rpc = ps::rpc_options(options.secret, options.tls);
-  if (task.type == "ps") serve_variables(options);
+  auto rpc = ps::rpc_options(options.secret, options.tls);
+  // Changes of replicated variables wait for other servers, and those for us: there must be threads for both.
+  if (task.type == "ps") rpc.most_threads = 192;
+  if (task.type == "ps") serve_variables(spec, task, options);
   else serve_closures(spec, task, rpc);
   const ps::TaskFacts facts{name, getpid(),
                             task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size())};
@@ -104,13 +109,23 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
   log_info(str("Server: ", name, " serves at ", address));
 }
 
-void Server::State::serve_variables(const ServerOptions& options) {
-  store = std::make_unique<ps::VariableStore>(ps::StoreOptions{.rules = make_server_rule, .most_bytes = options.most_bytes});
+void Server::State::serve_variables(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {
+  ps::StoreOptions of_store{.rules = make_server_rule, .most_bytes = options.most_bytes};
+  of_store.memory = std::make_shared<ps::Memory>(options.most_bytes);
+  store = std::make_unique<ps::VariableStore>(of_store);
   methods = store->methods();
+  ps::ReplicaHostOptions of_replicas{.server = static_cast<std::uint32_t>(task.index), .store = of_store};
+  const auto rpc = ps::rpc_options(options.secret, options.tls);
+  for (const auto& [index, address] : spec.tasks("ps")) {
+    const auto other = ps::task_name({"ps", index});
+    of_replicas.servers.push_back(ps::target_of(std::make_shared<ps::RpcChannel>(other, Address::parse(address, other), rpc)));
+  }
+  replicas = std::make_unique<ps::ReplicaHost>(of_replicas);
+  methods.merge(replicas->methods());
 }
 
 void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc) {
-  connections = std::make_unique<ps::Connections>(spec, /*is_coordinator=*/false, rpc, ps::ClientOptions{});
+  connections = std::make_unique<ps::Connections>(spec, ps::Replication::kAsk, rpc, ps::ClientOptions{});
   variables = std::make_shared<ps::ServerVariables>(connections->client, nullptr, str("worker_", task.index, "/"));
   const auto devices = devices_here();
   strategy = std::make_unique<WorkerStrategy>(devices, variables, str("/job:worker/replica:0/task:", task.index));
@@ -133,6 +148,7 @@ Server::Server(std::shared_ptr<const ClusterResolver> cluster_resolver, const Se
 Server::~Server() {
   stop();
   if (state_->closures != nullptr) state_->closures->stop();
+  if (state_->replicas != nullptr) state_->replicas->stop();
 }
 
 const std::string& Server::name() const noexcept { return state_->name; }

@@ -10,6 +10,7 @@
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/view_keeper.h"
 #include "lockstep/strategy/strategy_devices.h"
 
 namespace lockstep {
@@ -31,6 +32,14 @@ void require_servers(const ClusterResolver* resolver) {
                ", which serves the coordinator; begin main() with `if (lockstep::run_role_if_server()) return 0;`"));
 }
 
+void require_replication(int replication, const ClusterSpec& spec) {
+  const auto servers = task_count(spec, "ps");
+  if (replication == 1 || (replication == 2 && servers >= 2)) return;
+  throw Error(ErrorCode::kInvalidArgument, str(kName, ": replication = ", replication, " with ", servers,
+                                               " parameter servers; it is 1, or 2 with at least "
+                                               "two servers"));
+}
+
 // The devices of one worker, as the coordinator names them: relative.
 std::vector<std::string> devices_of(const std::vector<ps::TaskFacts>& workers) {
   for (const auto& worker : workers)
@@ -47,10 +56,15 @@ struct ParameterServerStrategy::Start {
   Start(std::shared_ptr<const ClusterResolver> given, Partitioner partitioner, const ParameterServerOptions& options)
       : resolver(given != nullptr ? std::move(given) : resolve_cluster()) {
     require_servers(resolver.get());
-    connections = std::make_shared<ps::Connections>(resolver->cluster_spec(), /*is_coordinator=*/true,
-                                                    ps::rpc_options(options.secret, options.tls),
-                                                    ps::ClientOptions{.timeout = options.call_timeout});
-    devices = resolve_devices(kName, devices_of(connections->wait_for_all(Deadline::after(options.join_timeout))), 1);
+    require_replication(options.replication, resolver->cluster_spec());
+    const auto deadline = Deadline::after(options.join_timeout);
+    const bool is_replicated = options.replication == 2;
+    connections = std::make_shared<ps::Connections>(
+        resolver->cluster_spec(), is_replicated ? ps::Replication::kOn : ps::Replication::kOff,
+        ps::rpc_options(options.secret, options.tls), ps::ClientOptions{.timeout = options.call_timeout});
+    devices = resolve_devices(kName, devices_of(connections->wait_for_all(deadline)), 1);
+    if (is_replicated) connections->keeper = std::make_shared<ps::ViewKeeper>(connections->server_targets(), deadline);
+    else ps::tell_unreplicated(connections->server_targets(), deadline);
     variables = std::make_shared<ps::ServerVariables>(connections->client, std::move(partitioner));
   }
 
