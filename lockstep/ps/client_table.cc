@@ -5,11 +5,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/ps/fields.h"
 
 namespace lockstep::ps {
 
 struct ClientTable::Answer {
   bool is_done = false;
+  bool is_known = false;  // by record(), before it is done
   std::string bytes = "";
   std::optional<Error> error = std::nullopt;
 
@@ -21,6 +23,32 @@ struct ClientTable::Answer {
     return bytes;
   }
 };
+
+namespace {
+
+// As save() writes it.
+struct SavedAnswer {
+  std::uint64_t sequence = 0;
+  bool is_error = false;
+  ErrorCode code = ErrorCode::kInternal;
+  std::string text = "";  // the answer; of an error, its message
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(sequence, is_error, code, text);
+  }
+};
+struct SavedClient {
+  std::uint64_t client = 0;
+  std::uint64_t answered_below = 0;
+  std::uint64_t last_done = 0;
+  std::vector<SavedAnswer> answers = {};
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(client, answered_below, last_done, answers);
+  }
+};
+
+}  // namespace
 
 struct ClientTable::Client {
   std::uint64_t answered_below = 0;
@@ -51,7 +79,7 @@ void ClientTable::make_place() {
   clients_.erase(oldest);
 }
 
-std::shared_ptr<ClientTable::Client> ClientTable::client_of(const Sender& sender) {
+std::shared_ptr<ClientTable::Client> ClientTable::find_or_make(const Sender& sender) {
   auto found = clients_.find(sender.client);
   if (found == clients_.end()) {
     make_place();
@@ -60,11 +88,16 @@ std::shared_ptr<ClientTable::Client> ClientTable::client_of(const Sender& sender
   auto& client = *found->second;
   client.last_seen = Deadline::Clock::now();
   client.forget_below(std::min(sender.answered_below, sender.sequence));
-  if (sender.sequence < client.answered_below)
+  return found->second;
+}
+
+std::shared_ptr<ClientTable::Client> ClientTable::client_of(const Sender& sender) {
+  auto client = find_or_make(sender);
+  if (sender.sequence < client->answered_below)
     throw Error(
         ErrorCode::kFailedPrecondition,
-        str("request ", sender.sequence, " came late: its client has no use for answers below ", client.answered_below));
-  return found->second;
+        str("request ", sender.sequence, " came late: its client has no use for answers below ", client->answered_below));
+  return client;
 }
 
 std::string ClientTable::once(const Sender& sender, const std::function<std::string()>& work, const Deadline& deadline) {
@@ -101,8 +134,10 @@ std::string ClientTable::once(const Sender& sender, const std::function<std::str
     error = Error(ErrorCode::kInternal, thrown.what());
   }
   lock.lock();
-  mine->bytes = std::move(bytes);
-  mine->error = std::move(error);
+  if (!mine->is_known) {
+    mine->bytes = std::move(bytes);
+    mine->error = std::move(error);
+  }
   finish(*client, sender.sequence, mine);
   lock.unlock();
   done_.notify_all();
@@ -118,6 +153,65 @@ void ClientTable::finish(Client& client, std::uint64_t sequence, std::shared_ptr
   if (found == client.answers.end()) return;
   if (is_kept) client.answer_bytes += answer->size();
   else client.answers.erase(found);
+}
+
+void ClientTable::put(Client& client, std::uint64_t sequence, const std::shared_ptr<Answer>& answer) {
+  auto& place = client.answers[sequence];
+  if (place != nullptr && !place->is_done) {  // once() is at it
+    place->is_known = true;
+    place->bytes = answer->bytes;
+    place->error = answer->error;
+    return;
+  }
+  if (place != nullptr) client.answer_bytes -= place->size();
+  answer->is_done = true;
+  client.answer_bytes += answer->size();
+  if (!answer->error) client.last_done = std::max(client.last_done, sequence);
+  place = answer;
+}
+
+void ClientTable::record(const Sender& sender, const std::string& answer) {
+  const auto made = std::make_shared<Answer>();
+  made->bytes = answer;
+  const std::lock_guard lock(mu_);
+  put(*find_or_make(sender), sender.sequence, made);
+}
+
+void ClientTable::record(const Sender& sender, const Error& answer) {
+  const auto made = std::make_shared<Answer>();
+  made->error = answer;
+  const std::lock_guard lock(mu_);
+  put(*find_or_make(sender), sender.sequence, made);
+}
+
+std::string ClientTable::save() const {
+  const std::lock_guard lock(mu_);
+  std::vector<SavedClient> all;
+  for (const auto& [number, client] : clients_) {
+    SavedClient saved{number, client->answered_below, client->last_done, {}};
+    for (const auto& [sequence, answer] : client->answers) {
+      if (!answer->is_done && !answer->is_known) continue;
+      if (answer->error) saved.answers.push_back({sequence, true, answer->error->code(), answer->error->message()});
+      else saved.answers.push_back({sequence, false, ErrorCode::kInternal, answer->bytes});
+    }
+    all.push_back(std::move(saved));
+  }
+  return to_bytes(all);
+}
+
+void ClientTable::load(const std::string& saved) {
+  const auto all = from_bytes<std::vector<SavedClient>>(saved);
+  const std::lock_guard lock(mu_);
+  for (const auto& one : all) {
+    auto& client = *find_or_make({one.client, ~0ULL, one.answered_below});
+    client.last_done = std::max(client.last_done, one.last_done);
+    for (const auto& answer : one.answers) {
+      const auto made = std::make_shared<Answer>();
+      if (answer.is_error) made->error = Error(answer.code, answer.text);
+      else made->bytes = answer.text;
+      put(client, answer.sequence, made);
+    }
+  }
 }
 
 bool ClientTable::is_new(const Sender& sender) const {

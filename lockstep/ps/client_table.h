@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/ps/store_messages.h"
 
 namespace lockstep::ps {
@@ -24,6 +25,15 @@ class ClientTable {
   // when the first is not done in time.
   std::string once(const Sender& sender, const std::function<std::string()>& work, const Deadline& deadline);
 
+  // What a request's `work` has done, before once() has its answer, or without once(): from now on it is remembered, whatever
+  // its client's mark is, and saved.
+  void record(const Sender& sender, const std::string& answer);
+  void record(const Sender& sender, const Error& answer);
+
+  // All that is remembered, as bytes; and the same in a table on another server, beside what it has.
+  std::string save() const;
+  void load(const std::string& saved);
+
   // Whether once() would call its `work`.
   bool is_new(const Sender& sender) const;
 
@@ -36,7 +46,9 @@ class ClientTable {
   struct Answer;
   struct Client;
 
+  std::shared_ptr<Client> find_or_make(const Sender& sender);
   std::shared_ptr<Client> client_of(const Sender& sender);
+  void put(Client& client, std::uint64_t sequence, const std::shared_ptr<Answer>& answer);
   void make_place();
   void finish(Client& client, std::uint64_t sequence, std::shared_ptr<Answer> answer);
 

@@ -28,10 +28,16 @@ RpcOptions rpc_options(const std::string& secret, const TlsFiles& tls) {
   return options;
 }
 
-Connections::Connections(const ClusterSpec& spec, bool is_coordinator, const RpcOptions& rpc, const ClientOptions& options)
+Connections::Connections(const ClusterSpec& spec, Replication replication, const RpcOptions& rpc, const ClientOptions& options)
     : servers(channels_to(spec, "ps", rpc)),
-      workers(is_coordinator ? channels_to(spec, "worker", rpc) : std::vector<std::shared_ptr<RpcChannel>>()),
-      client(std::make_shared<ParameterClient>(servers, options)) {}
+      workers(replication == Replication::kAsk ? std::vector<std::shared_ptr<RpcChannel>>() : channels_to(spec, "worker", rpc)),
+      client(std::make_shared<ParameterClient>(targets_of_groups(server_targets(), replication), options)) {}
+
+std::vector<std::shared_ptr<CallTarget>> Connections::server_targets() const {
+  std::vector<std::shared_ptr<CallTarget>> targets;
+  for (const auto& channel : servers) targets.push_back(target_of(channel));
+  return targets;
+}
 
 std::vector<TaskFacts> Connections::wait_for_all(const Deadline& deadline) const {
   std::vector<TaskFacts> facts;

@@ -6,9 +6,12 @@
 
 #include "lockstep/cluster/cluster_spec.h"
 #include "lockstep/ps/client.h"
+#include "lockstep/ps/group_target.h"
 #include "lockstep/ps/rpc.h"
 
 namespace lockstep::ps {
+
+class ViewKeeper;
 
 // "/job:ps/task:0", as texts and logs name it.
 std::string task_name(const Task& task);
@@ -32,8 +35,12 @@ RpcOptions rpc_options(const std::string& secret, const TlsFiles& tls);
 
 // The ways from this task to the others of its job.
 struct Connections {
-  // To all parameter servers and, for a coordinator, all workers, in the order of their indices. Nobody is waited for.
-  Connections(const ClusterSpec& spec, bool is_coordinator, const RpcOptions& rpc, const ClientOptions& client);
+  // To all parameter servers and, for a coordinator, all workers, in the order of their indices. Nobody is waited for. A
+  // coordinator knows whether variables are replicated; workers ask (Replication::kAsk).
+  Connections(const ClusterSpec& spec, Replication replication, const RpcOptions& rpc, const ClientOptions& client);
+
+  // The servers as they are, whatever groups they have.
+  std::vector<std::shared_ptr<CallTarget>> server_targets() const;
 
   // Waits for all, and returns what the workers say. Throws kDeadlineExceeded naming those that do not answer.
   std::vector<TaskFacts> wait_for_all(const Deadline& deadline) const;
@@ -41,6 +48,7 @@ struct Connections {
   std::vector<std::shared_ptr<RpcChannel>> servers;
   std::vector<std::shared_ptr<RpcChannel>> workers;
   std::shared_ptr<ParameterClient> client;
+  std::shared_ptr<ViewKeeper> keeper;  // of a coordinator whose variables are replicated
 };
 
 }  // namespace lockstep::ps

@@ -2,83 +2,25 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
-#include <shared_mutex>
-
-#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/nearest.h"
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
-#include "lockstep/ps/client_table.h"
 #include "lockstep/ps/fields.h"
-#include "lockstep/ps/initial_value.h"
-#include "lockstep/ps/memory.h"
-#include "lockstep/ps/staleness_histogram.h"
-#include "lockstep/ps/uploads.h"
+#include "lockstep/ps/store_state.h"
 
 namespace lockstep::ps {
 namespace {
 
-using Variables = std::vector<std::shared_ptr<StoredVariable>>;
-
-constexpr std::chrono::seconds kRepeatWaits{60};  // for the first of the same requests
-
-std::span<std::byte> bytes_in(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+std::vector<std::int64_t> read_ids(Incoming& request, std::uint64_t count) {
+  if (count > request.left() / sizeof(std::int64_t)) require_payload(request, count * sizeof(std::int64_t));
+  std::vector<std::int64_t> ids(count);
+  request.read(std::as_writable_bytes(std::span(ids)));
+  return ids;
 }
 
-// How often something happened, and how often in a second of the last ten.
-class Counter {
- public:
-  void add(std::uint64_t count) {
-    const auto now = second();
-    const std::lock_guard lock(mu_);
-    auto& slot = slots_[static_cast<std::size_t>(now) % slots_.size()];
-    if (slot.first != now) slot = {now, 0};
-    slot.second += count;
-    total_ += count;
-  }
-  std::uint64_t total() const {
-    const std::lock_guard lock(mu_);
-    return total_;
-  }
-  double per_second() const {
-    const auto now = second();
-    const std::lock_guard lock(mu_);
-    std::uint64_t recent = 0;
-    for (const auto& [when, count] : slots_)
-      if (when < now && when >= now - kSeconds) recent += count;
-    return static_cast<double>(recent) / kSeconds;
-  }
+}  // namespace
 
- private:
-  static constexpr std::int64_t kSeconds = 10;
-  static std::int64_t second() {
-    return std::chrono::duration_cast<std::chrono::seconds>(Deadline::Clock::now().time_since_epoch()).count();
-  }
-
-  mutable std::mutex mu_;
-  // Guarded by mu_.
-  std::array<std::pair<std::int64_t, std::uint64_t>, kSeconds + 1> slots_{};
-  std::uint64_t total_ = 0;
-};
-
-// The bytes of a reply, which is sent from here.
-class ReplyBytes {
- public:
-  explicit ReplyBytes(std::size_t most) : bytes_(std::make_shared_for_overwrite<std::byte[]>(most)) {}  // NOLINT: an array
-
-  std::byte* end() const { return bytes_.get() + used_; }
-  void use(std::size_t count) { used_ += count; }
-  void send(Outgoing& reply) const { reply.payload.push_back({{bytes_.get(), used_}, bytes_}); }
-
- private:
-  std::shared_ptr<std::byte[]> bytes_;  // NOLINT: an array
-  std::size_t used_ = 0;
-};
-
-// Adds up what a reply would have.
 void count_reply(std::size_t& total, std::size_t bytes, const std::string& name) {
   if (bytes > VariableStore::kMostReplyBytes - total)
     throw Error(ErrorCode::kInvalidArgument,
@@ -93,16 +35,7 @@ void require_payload(const Incoming& request, std::size_t wanted) {
               str("a request with ", request.left(), " bytes of values that should have ", wanted));
 }
 
-std::vector<std::int64_t> read_ids(Incoming& request, std::uint64_t count) {
-  if (count > request.left() / sizeof(std::int64_t)) require_payload(request, count * sizeof(std::int64_t));
-  std::vector<std::int64_t> ids(count);
-  request.read(std::as_writable_bytes(std::span(ids)));
-  return ids;
-}
-
-// Other exceptions than ours: no memory for something small, or LibTorch's.
-template <typename Fn>
-auto with_typed_errors(Fn&& fn) {
+std::string with_typed_errors(const std::function<std::string()>& fn) {
   try {
     return fn();
   } catch (const std::bad_alloc&) {
@@ -111,52 +44,6 @@ auto with_typed_errors(Fn&& fn) {
     throw Error(ErrorCode::kInternal, error.what_without_backtrace());
   }
 }
-
-}  // namespace
-
-struct VariableStore::State {
-  explicit State(const StoreOptions& given)
-      : options(given), memory(given.most_bytes), uploads(memory), clients(given.most_clients) {}
-
-  // An update that was found to be possible.
-  struct Prepared {
-    Variables variables;
-    std::vector<Given> given;
-  };
-
-  std::shared_ptr<StoredVariable> at(const std::string& name) const;
-  std::shared_ptr<StoredVariable> find(const std::string& name) const;
-  CreateReply create(const CreateRequest& request, Incoming& payload);
-  std::unique_ptr<UpdateRule> make_rule(const Description& description, const at::Tensor& value);
-  CreateReply is_there(const StoredVariable& old, const Description& wanted) const;
-  void remove(const RemoveRequest& request);
-  Prepared prepare(const UpdateRequest& request, Incoming& payload);
-  Given give(const UpdateRequest& request, std::size_t index, Incoming& payload);
-  UpdateReply apply(const UpdateRequest& request, const Prepared& prepared);
-  void update(Incoming& request, Outgoing& reply);
-  void read(Incoming& request, Outgoing& reply);
-  void read_rows(Incoming& request, Outgoing& reply);
-  DescribeReply describe() const;
-  StoreStatistics statistics() const;
-  Variables all() const;
-
-  // Const after construction.
-  const StoreOptions options;
-
-  // Own synchronisation. The memory outlives what counts in it.
-  Memory memory;
-  Uploads uploads;
-  ClientTable clients;
-  Counter updates;
-  StalenessHistogram staleness;
-  Counter reads;
-  std::atomic<std::uint64_t> requests{0};
-  std::atomic<std::uint64_t> bytes{0};
-
-  mutable std::shared_mutex mu;
-  // Guarded by mu.
-  std::map<std::string, std::shared_ptr<StoredVariable>> variables;
-};
 
 std::shared_ptr<StoredVariable> VariableStore::State::find(const std::string& name) const {
   const std::shared_lock lock(mu);
@@ -186,174 +73,6 @@ Variables VariableStore::State::all() const {
   Variables out;
   for (const auto& [name, variable] : variables) out.push_back(variable);
   return out;
-}
-
-CreateReply VariableStore::State::is_there(const StoredVariable& old, const Description& wanted) const {
-  const auto& there = old.description();
-  if (there == wanted) return {false, old.version()};
-  const auto shown = [](const Description& d) {
-    return str(shown_shape(d.dtype, d.shape), " from row ", d.first_row, " on of [", join(", ", d.whole_shape), "], rule '",
-               d.rule, "', ", d.is_trainable ? "trainable" : "not trainable", ", initial ", static_cast<int>(d.initial.kind),
-               " (", d.initial.first, ", ", d.initial.second, ", seed ", d.initial.seed, ")");
-  };
-  throw Error(ErrorCode::kFailedPrecondition, str("variable '", wanted.name, "' is there as ", shown(there), ", and wanted as ",
-                                                  shown(wanted), "; delete it, or use another name"));
-}
-
-CreateReply VariableStore::State::create(const CreateRequest& request, Incoming& payload) {
-  const auto& description = request.description;
-  require_possible(description);
-  if (const auto old = find(description.name)) return is_there(*old, description);
-  const auto text = str("variable '", description.name, "'");
-  const auto size = bytes_of(description.dtype, description.shape, text);
-  const bool is_given = description.initial.kind == Initial::Kind::kGiven;
-  const bool is_staged = is_given && request.is_staged;
-  require_payload(payload, is_given && !is_staged ? size : 0);
-  std::vector<Memory::Reservation> reserved;
-  at::Tensor value;
-  if (is_staged) {
-    auto whole = uploads.take(request.sender, 0, size);
-    value = whole.bytes.view(static_cast<at::ScalarType>(description.dtype)).view(description.shape);
-    reserved.push_back(std::move(whole.reserved));
-  } else {
-    reserved.push_back(memory.reserve(size, text));
-    value = allocate(description.shape, description.dtype, text);
-    if (is_given) payload.read(bytes_in(value));
-    else fill_initial(value, description);
-  }
-  auto rule = make_rule(description, value);
-  if (rule != nullptr) reserved.push_back(memory.reserve(rule->state_bytes(), text + "'s optimizer"));
-  auto made = std::make_shared<StoredVariable>(description, std::move(value), std::move(rule), std::move(reserved));
-  std::unique_lock lock(mu);
-  const auto [place, is_new] = variables.emplace(description.name, std::move(made));
-  const auto there = place->second;
-  if (is_new) bytes += there->bytes();
-  lock.unlock();
-  return is_new ? CreateReply{true, 0} : is_there(*there, description);
-}
-
-std::unique_ptr<UpdateRule> VariableStore::State::make_rule(const Description& description, const at::Tensor& value) {
-  if (description.rule.empty()) return nullptr;
-  const auto text = str("variable '", description.name, "'");
-  if (options.rules == nullptr)
-    throw Error(ErrorCode::kUnimplemented,
-                str(text, ": this server knows no optimizers, and cannot have '", description.rule, "'"));
-  memory.require(value.nbytes(), text + "'s optimizer");  // some have a state from the beginning
-  try {
-    return options.rules(description.rule, value);
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kUnavailable, str("out of memory: ", text, "'s optimizer: ", error.what_without_backtrace()));
-  }
-}
-
-void VariableStore::State::remove(const RemoveRequest& request) {
-  for (const auto& name : request.names) at(name);
-  const std::unique_lock lock(mu);
-  for (const auto& name : request.names) {
-    const auto found = variables.find(name);
-    if (found == variables.end()) continue;
-    bytes -= found->second->bytes();
-    variables.erase(found);
-  }
-}
-
-Given VariableStore::State::give(const UpdateRequest& request, std::size_t index, Incoming& payload) {
-  const auto& operation = request.operations[index];
-  if (operation.kind == Operation::Kind::kSetLearningRate) return {};
-  const auto text = str("an update of variable '", operation.name, "'");
-  const auto id_bytes = is_of_rows(operation.kind) ? static_cast<std::size_t>(operation.shape[0]) * sizeof(std::int64_t) : 0;
-  Given given;
-  if (operation.is_staged) {
-    const auto whole = uploads.take(request.sender, static_cast<std::uint32_t>(index),
-                                    id_bytes + bytes_of(operation.dtype, operation.shape, text));
-    const auto part = [&](std::size_t first, std::size_t count, std::int8_t dtype) {
-      auto bytes = whole.bytes.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
-      return bytes.view(static_cast<at::ScalarType>(dtype));
-    };
-    if (id_bytes > 0) given.ids = part(0, id_bytes, static_cast<std::int8_t>(at::kLong));
-    given.values = part(id_bytes, whole.bytes.nbytes() - id_bytes, operation.dtype).view(operation.shape);
-  } else {
-    given.values = allocate(operation.shape, operation.dtype, text);
-    if (id_bytes > 0) {
-      given.ids = allocate({operation.shape[0]}, static_cast<std::int8_t>(at::kLong), text);
-      payload.read(bytes_in(given.ids));
-    }
-    payload.read(bytes_in(given.values));
-  }
-  if (is_of_rows(operation.kind) && !given.ids.defined()) given.ids = at::empty({0}, at::kLong);
-  return given;
-}
-
-VariableStore::State::Prepared VariableStore::State::prepare(const UpdateRequest& request, Incoming& payload) {
-  if (request.operations.size() > kMostOperations)
-    throw Error(ErrorCode::kInvalidArgument,
-                str("a request with ", request.operations.size(), " operations; at most ", kMostOperations, " come at a time"));
-  Prepared prepared;
-  std::size_t wanted = 0;
-  std::size_t sent_back = 0;
-  std::size_t room = 0;
-  for (const auto& operation : request.operations) {
-    prepared.variables.push_back(at(operation.name));
-    const auto& variable = *prepared.variables.back();
-    variable.require_fits(operation);
-    if (operation.wants_value) count_reply(sent_back, variable.bytes(), variable.name());
-    if (operation.kind == Operation::Kind::kSetLearningRate) continue;
-    const auto value_bytes = bytes_of(operation.dtype, operation.shape, variable.name());
-    room = std::max(room, variable.room_for(operation));
-    if (operation.is_staged) continue;
-    std::size_t id_bytes = 0;
-    if (is_of_rows(operation.kind) &&
-        __builtin_mul_overflow(static_cast<std::size_t>(operation.shape[0]), sizeof(std::int64_t), &id_bytes))
-      require_payload(payload, std::numeric_limits<std::size_t>::max());
-    if (__builtin_add_overflow(wanted, value_bytes, &wanted) || __builtin_add_overflow(wanted, id_bytes, &wanted))
-      require_payload(payload, std::numeric_limits<std::size_t>::max());
-  }
-  require_payload(payload, wanted);
-  memory.require(wanted + room, "an update");
-  for (std::size_t i = 0; i < request.operations.size(); ++i) {
-    prepared.given.push_back(give(request, i, payload));
-    prepared.variables[i]->require_fits(request.operations[i], prepared.given.back());
-  }
-  return prepared;
-}
-
-UpdateReply VariableStore::State::apply(const UpdateRequest& request, const Prepared& prepared) {
-  UpdateReply reply;
-  reply.versions.reserve(request.operations.size());
-  for (std::size_t i = 0; i < request.operations.size(); ++i) {
-    try {
-      reply.versions.push_back(prepared.variables[i]->apply(request.operations[i], prepared.given[i]));
-      if (const auto made_of = request.operations[i].made_of) staleness.add(*made_of, reply.versions.back());
-    } catch (const std::exception& error) {  // kInternal: what was done before must not be done again
-      throw Error(ErrorCode::kInternal, str("operation ", i, " of ", request.operations.size(), ", on variable '",
-                                            request.operations[i].name, "', failed; those before it are done: ", error.what()));
-    }
-  }
-  updates.add(request.operations.size());
-  return reply;
-}
-
-void VariableStore::State::update(Incoming& request, Outgoing& reply) {
-  const auto message = from_bytes<UpdateRequest>(request.fields());
-  const auto work = [&] { return with_typed_errors([&] { return to_bytes(apply(message, prepare(message, request))); }); };
-  auto answer = from_bytes<UpdateReply>(clients.once(message.sender, work, Deadline::after(kRepeatWaits)));
-  Variables wanted;
-  std::size_t size = 0;
-  for (const auto& operation : message.operations) {
-    if (!operation.wants_value) continue;
-    wanted.push_back(at(operation.name));
-    count_reply(size, wanted.back()->bytes(), operation.name);
-  }
-  if (!wanted.empty()) {
-    ReplyBytes bytes(size);
-    for (const auto& variable : wanted) {
-      answer.value_versions.push_back(*variable->read(0, {bytes.end(), variable->bytes()}));
-      bytes.use(variable->bytes());
-    }
-    bytes.send(reply);
-    reads.add(wanted.size());
-  }
-  reply.fields = to_bytes(answer);
 }
 
 void VariableStore::State::read(Incoming& request, Outgoing& reply) {
@@ -450,6 +169,7 @@ VariableStore::~VariableStore() = default;
 std::shared_ptr<StoredVariable> VariableStore::find(const std::string& name) const { return state_->find(name); }
 std::vector<std::shared_ptr<StoredVariable>> VariableStore::variables() const { return state_->all(); }
 StoreStatistics VariableStore::statistics() const { return state_->statistics(); }
+std::uint64_t VariableStore::names_changed() const { return state_->names_changed; }
 ClientState VariableStore::client_state(std::uint64_t client) const { return state_->clients.state(client); }
 
 std::map<std::string, Method> VariableStore::methods() {
@@ -457,23 +177,19 @@ std::map<std::string, Method> VariableStore::methods() {
     return Method{[this, work](Incoming& request, Outgoing& reply) {
                     ++state_->requests;
                     const OnExit leave([this] { --state_->requests; });
-                    with_typed_errors([&] { work(*state_, request, reply); });
+                    with_typed_errors([&] { return work(*state_, request, reply), std::string(); });
                   },
                   kind};
   };
-  const auto once = [](State& state, const Sender& sender, const std::function<std::string()>& work) {
-    return state.clients.once(
-        sender, [&] { return with_typed_errors(work); }, Deadline::after(kRepeatWaits));
-  };
   namespace names = lockstep::ps::methods;
   return {
-      {names::kCreate, counted([once](State& state, Incoming& request, Outgoing& reply) {
+      {names::kCreate, counted([](State& state, Incoming& request, Outgoing& reply) {
          const auto message = from_bytes<CreateRequest>(request.fields());
-         reply.fields = once(state, message.sender, [&] { return to_bytes(state.create(message, request)); });
+         reply.fields = state.once(message.sender, [&] { return to_bytes(state.create(message, request)); });
        })},
-      {names::kRemove, counted([once](State& state, Incoming& request, Outgoing& reply) {
+      {names::kRemove, counted([](State& state, Incoming& request, Outgoing& reply) {
          const auto message = from_bytes<RemoveRequest>(request.fields());
-         reply.fields = once(state, message.sender, [&] { return state.remove(message), std::string(); });
+         reply.fields = state.once(message.sender, [&] { return state.remove(message), std::string(); });
        })},
       {names::kStage, counted([](State& state, Incoming& request, Outgoing&) {
          const auto message = from_bytes<StageRequest>(request.fields());

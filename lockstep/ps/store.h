@@ -13,10 +13,15 @@
 
 namespace lockstep::ps {
 
+class ChangeOrder;
+struct Change;
+
 struct StoreOptions {
-  RuleFactory rules = nullptr;       // null: variables have no optimizers
-  std::size_t most_bytes = 0;        // of variables, their optimizers' state, and what waits in pieces; 0: what the machine has
-  std::size_t most_clients = 4'096;  // that are remembered: more than a job has processes. See Note [exactly once]
+  RuleFactory rules = nullptr;  // null: variables have no optimizers
+  std::size_t most_bytes = 0;   // of variables, their optimizers' state, and what waits in pieces; 0: what the machine has
+  std::shared_ptr<Memory> memory = nullptr;  // shared with other stores, in place of one of `most_bytes`
+  ChangeOrder* order = nullptr;              // of what changes it; must outlive the store. null: variables have their own
+  std::size_t most_clients = 4'096;          // that are remembered: more than a job has processes. See Note [exactly once]
 };
 
 // The variables of one parameter server. What a request asks for is looked at before anything is changed; a request that is
@@ -38,7 +43,22 @@ class VariableStore {
   std::vector<std::shared_ptr<StoredVariable>> variables() const;
 
   StoreStatistics statistics() const;
+  std::uint64_t names_changed() const;  // how often a variable was made or removed
   ClientState client_state(std::uint64_t client) const;
+
+  // Does a change of another store (see Change), and returns the answer, which is remembered as that store's is; of one that
+  // fails, the code's name. Changes must be done one at a time, in that store's order. `is_partial`: what concerns variables
+  // that are not here is passed over. Throws a retryable error when nothing was done.
+  std::string redo(const std::string& method, Incoming& request, bool is_partial);
+
+  // Copies for another store, in their order: only while no change is done.
+  static constexpr const char* kCopy = "store.copy";
+  static constexpr const char* kCopyClients = "store.copy_clients";
+  Change copy_of(const std::shared_ptr<StoredVariable>& variable, const Sender& sender) const;
+  std::string copy_of_clients() const;
+  // What copy_of() gives, on the other side.
+  void take_copy(Incoming& request);
+  void take_clients(const std::string& copy);
 
   // Of the payload of one reply; who wants more reads in pieces.
   static constexpr std::size_t kMostReplyBytes = std::size_t{16} << 20;

@@ -45,6 +45,9 @@ class StoredVariable {
   std::size_t row_bytes() const noexcept { return row_bytes_; }
   std::uint64_t version() const noexcept { return version_; }
 
+  // Of a copy of another one; before anybody uses it.
+  void start_at(std::uint64_t version) { version_ = version; }
+
   // Throws kInvalidArgument, kFailedPrecondition or kOutOfRange when apply() could not do this, naming what is wrong; the
   // second when the values are known.
   void require_fits(const Operation& operation) const;

@@ -15,6 +15,8 @@
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/held_gradients.h"
+#include "lockstep/ps/memory.h"
+#include "lockstep/ps/replica_host.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/step_arbiter.h"
 #include "lockstep/ps/store.h"
@@ -76,7 +78,7 @@ std::vector<std::string> devices_of(const ServerOptions& options) {
 struct Server::State {
   State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options);
 
-  void serve_variables(const ServerOptions& options);
+  void serve_variables(const ClusterSpec& spec, const Task& task, const ServerOptions& options);
   void serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options);
   ps::TaskReport report() const;
 
@@ -85,8 +87,9 @@ struct Server::State {
   const ps::TaskReport start;  // of a report
   std::map<std::string, ps::Method> methods;
   std::unique_ptr<ps::VariableStore> store;      // of a parameter server; of a worker, its copies of per-worker variables
-  std::unique_ptr<ps::HeldGradients> gradients;  // of a parameter server
+  std::unique_ptr<ps::HeldGradients> gradients;  // of a parameter server, as the next two
   ps::StepArbiter arbiter;
+  std::unique_ptr<ps::ReplicaHost> replicas;
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
   std::unique_ptr<WorkerStrategy> strategy;
@@ -103,9 +106,11 @@ struct Server::State {
 Server::State::State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options)
     : name(ps::task_name(task)), start(ps::report_of(task, resolver.cluster_spec())) {
   const auto spec = resolver.cluster_spec();
-  if (task.type == "ps") serve_variables(options);
+  auto rpc = ps::rpc_options(options.secret, options.tls);
+  // Changes of replicated variables wait for other servers, and those for us: there must be threads for both.
+  if (task.type == "ps") rpc.most_threads = 192;
+  if (task.type == "ps") serve_variables(spec, task, options);
   else serve_closures(spec, task, options);
-  const auto rpc = ps::rpc_options(options.secret, options.tls);
   const ps::TaskFacts facts{name, getpid(),
                             task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size()),
                             strategy == nullptr ? 0 : strategy->num_replicas_in_sync()};
@@ -120,10 +125,20 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
   log_info(str("Server: ", name, " serves at ", address));
 }
 
-void Server::State::serve_variables(const ServerOptions& options) {
-  store = std::make_unique<ps::VariableStore>(ps::StoreOptions{.rules = make_server_rule, .most_bytes = options.most_bytes});
-  gradients = std::make_unique<ps::HeldGradients>(*store, options.most_bytes);
+void Server::State::serve_variables(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {
+  ps::StoreOptions of_store{.rules = make_server_rule, .most_bytes = options.most_bytes};
+  of_store.memory = std::make_shared<ps::Memory>(options.most_bytes);
+  store = std::make_unique<ps::VariableStore>(of_store);
   methods = store->methods();
+  ps::ReplicaHostOptions of_replicas{.server = static_cast<std::uint32_t>(task.index), .store = of_store};
+  const auto rpc = ps::rpc_options(options.secret, options.tls);
+  for (const auto& [index, address] : spec.tasks("ps")) {
+    const auto other = ps::task_name({"ps", index});
+    of_replicas.servers.push_back(ps::target_of(std::make_shared<ps::RpcChannel>(other, Address::parse(address, other), rpc)));
+  }
+  replicas = std::make_unique<ps::ReplicaHost>(of_replicas);
+  methods.merge(replicas->methods());
+  gradients = std::make_unique<ps::HeldGradients>(*store, options.most_bytes);
   methods.merge(gradients->methods());
   methods.merge(arbiter.methods());
 }
@@ -131,8 +146,7 @@ void Server::State::serve_variables(const ServerOptions& options) {
 void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {
   store = std::make_unique<ps::VariableStore>();
   const ps::ClientOptions client{.timeout = options.call_timeout};
-  connections =
-      std::make_unique<ps::Connections>(spec, /*is_coordinator=*/false, ps::rpc_options(options.secret, options.tls), client);
+  connections = std::make_unique<ps::Connections>(spec, ps::Replication::kAsk, ps::rpc_options(options.secret, options.tls), client);
   variables = std::make_shared<ps::ServerVariables>(connections->client, nullptr, str("worker_", task.index, "/"));
   const auto prefix = str("/job:worker/replica:0/task:", task.index);
   const auto itself = std::make_shared<ps::RpcChannel>(name, Address::parse(spec.task_address(task.type, task.index), name),
@@ -167,6 +181,7 @@ Server::Server(std::shared_ptr<const ClusterResolver> cluster_resolver, const Se
 Server::~Server() {
   stop();
   if (state_->closures != nullptr) state_->closures->stop();
+  if (state_->replicas != nullptr) state_->replicas->stop();
 }
 
 const std::string& Server::name() const noexcept { return state_->name; }

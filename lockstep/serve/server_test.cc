@@ -92,6 +92,37 @@ TEST(Server, ACoordinatorThatComesBackFindsItsVariables) {
   }
 }
 
+TEST(Server, KeepsVariablesOnTwoServersWhereThatIsWanted) {
+  const ServerCluster cluster(2, 2);
+  ParameterServerStrategy strategy(cluster.chief(), nullptr, {.replication = 2});
+  ClusterCoordinator coordinator(strategy);
+  std::optional<Variable> v, w;
+  {
+    const auto scope = strategy.scope();
+    v.emplace(at::zeros({3}), VariableOptions{.name = "v"});
+    w.emplace(at::zeros({3}), VariableOptions{.name = "w"});
+  }
+  for (int i = 0; i < 20; ++i)
+    coordinator.schedule(
+        [](Variable a, Variable b) {
+          a.assign_add(1);
+          b.assign_add(2);
+        },
+        *v, *w);
+  coordinator.join();
+  EXPECT_TRUE(at::equal(v->value(), at::full({3}, 20.0F)));
+  EXPECT_TRUE(at::equal(w->value(), at::full({3}, 40.0F)));
+  // Their servers are replicated, for every coordinator.
+  EXPECT_EQ(code_of([&] { ParameterServerStrategy(cluster.chief()); }), ErrorCode::kFailedPrecondition);
+}
+
+TEST(ParameterServerStrategy, RefusesReplicationThatCannotBe) {
+  const ServerCluster cluster(1, 1);
+  for (const int replication : {0, 2, 3})
+    EXPECT_THAT([&] { ParameterServerStrategy(cluster.chief(), nullptr, {.replication = replication}); },
+                ThrowsCode(ErrorCode::kInvalidArgument, "replication", "1 parameter servers"));
+}
+
 TEST(ParameterServerStrategy, RefusesClustersItCannotUse) {
   const auto with = [](const ClusterSpec& spec, const std::string& type = "chief") {
     return code_of([&] {

@@ -11,6 +11,7 @@
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/task_report.h"
+#include "lockstep/ps/view_keeper.h"
 #include "lockstep/strategy/strategy_devices.h"
 
 namespace lockstep {
@@ -30,6 +31,14 @@ void require_servers(const ClusterResolver* resolver) {
   if (const auto type = resolver->task_type(); type == "ps" || type == "worker")
     refuse(str("this task is ", *type, " ", resolver->task_id().value_or(0),
                ", which serves the coordinator; begin main() with `if (lockstep::run_role_if_server()) return 0;`"));
+}
+
+void require_replication(int replication, const ClusterSpec& spec) {
+  const auto servers = task_count(spec, "ps");
+  if (replication == 1 || (replication == 2 && servers >= 2)) return;
+  throw Error(ErrorCode::kInvalidArgument, str(kName, ": replication = ", replication, " with ", servers,
+                                               " parameter servers; it is 1, or 2 with at least "
+                                               "two servers"));
 }
 
 // The devices of one worker, as the coordinator names them: relative.
@@ -53,9 +62,15 @@ struct ParameterServerStrategy::Start {
   Start(std::shared_ptr<const ClusterResolver> given, Partitioner partitioner, const ParameterServerOptions& options)
       : resolver(given != nullptr ? std::move(given) : resolve_cluster()), rpc(ps::rpc_options(options.secret, options.tls)) {
     require_servers(resolver.get());
-    connections = std::make_shared<ps::Connections>(resolver->cluster_spec(), /*is_coordinator=*/true, rpc,
-                                                    ps::ClientOptions{.timeout = options.call_timeout});
-    devices = resolve_devices(kName, devices_of(connections->wait_for_all(Deadline::after(options.join_timeout))), 1);
+    require_replication(options.replication, resolver->cluster_spec());
+    const auto deadline = Deadline::after(options.join_timeout);
+    const bool is_replicated = options.replication == 2;
+    connections = std::make_shared<ps::Connections>(
+        resolver->cluster_spec(), is_replicated ? ps::Replication::kOn : ps::Replication::kOff,
+        rpc, ps::ClientOptions{.timeout = options.call_timeout});
+    devices = resolve_devices(kName, devices_of(connections->wait_for_all(deadline)), 1);
+    if (is_replicated) connections->keeper = std::make_shared<ps::ViewKeeper>(connections->server_targets(), deadline);
+    else ps::tell_unreplicated(connections->server_targets(), deadline);
     variables = std::make_shared<ps::ServerVariables>(connections->client, std::move(partitioner));
     ps::ServerVariables::Copies copies{
         std::make_shared<ps::ParameterClient>(connections->workers, ps::ClientOptions{.timeout = options.call_timeout})};

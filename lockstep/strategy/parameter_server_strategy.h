@@ -28,6 +28,10 @@ struct ParameterServerOptions {
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   // How long a read or write of a variable is tried, over connections that break and servers that come back.
   std::chrono::nanoseconds call_timeout = std::chrono::minutes(1);
+  // On how many servers each variable is, with its optimizer: 1, or 2. With 2 a write returns when both have it, a server that
+  // is lost loses nothing, and one that is started again is filled by the others: Note [replication] in ps/group_view.h. All
+  // coordinators of a job have the same; it needs two servers.
+  int replication = 1;
   // All tasks have the same; "": LOCKSTEP_JOB_SECRET.
   std::string secret = "";
   // None: LOCKSTEP_TLS_CA, LOCKSTEP_TLS_CERTIFICATE, LOCKSTEP_TLS_KEY, else plain connections.
@@ -47,8 +51,9 @@ struct ParameterServerOptions {
 class ParameterServerStrategy : public Strategy {
  public:
   // `cluster_resolver` null: what the environment describes. Waits for all servers. Throws kInvalidArgument for a cluster
-  // without a ps or a worker, with jobs it does not know, or whose workers have different numbers of GPUs; kDeadlineExceeded
-  // naming the servers that do not answer.
+  // without a ps or a worker, with jobs it does not know, whose workers have different numbers of GPUs, or with too few servers
+  // for `replication`; kDeadlineExceeded naming the servers that do not answer; kFailedPrecondition when servers have variables
+  // with another `replication`.
   explicit ParameterServerStrategy(std::shared_ptr<const ClusterResolver> cluster_resolver = nullptr,
                                    Partitioner variable_partitioner = nullptr, const ParameterServerOptions& options = {});
   ~ParameterServerStrategy() override;

@@ -29,6 +29,7 @@ import links  # noqa: F401
 import misdeeds  # noqa: F401
 import neighbours  # noqa: F401
 import registry
+import replication  # noqa: F401
 import restarts  # noqa: F401
 import servers  # noqa: F401
 import stalls  # noqa: F401

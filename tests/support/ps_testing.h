@@ -85,8 +85,12 @@ class PlainRule final : public ps::UpdateRule {
   bool has_schedule() const noexcept override { return false; }
   void set_learning_rate(double rate) override { rate_ = rate; }
   std::int64_t steps() const noexcept override { return steps_; }
-  ps::RuleState state() const override { return {}; }
-  void load_state(const ps::RuleState&) override {}
+  ps::RuleState state() const override { return {{}, {{"steps", static_cast<double>(steps_)}, {"learning_rate", rate_}}}; }
+  void load_state(const ps::RuleState& state) override {
+    for (const auto& [name, number] : state.numbers)
+      if (name == "steps") steps_ = static_cast<std::int64_t>(number);
+      else rate_ = number;
+  }
 
  private:
   double rate_;

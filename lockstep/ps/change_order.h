@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/ps/message.h"
+#include "lockstep/ps/store_messages.h"
+
+namespace lockstep::ps {
+
+// A request that changes a store, in a form in which another store can do it again: VariableStore::redo().
+struct Change {
+  struct Part {
+    std::uint32_t index = 0;  // of its operation
+    std::vector<Piece> pieces = {};
+  };
+
+  std::string method = "";
+  Sender sender = {};
+  std::vector<Part> parts = {};  // what it was given, by index
+  // The request's fields when these parts are staged before it; the others are its payload.
+  std::function<std::string(const std::set<std::uint32_t>& staged)> fields = nullptr;
+};
+
+// Gives the changes of a store one order, and sees to it that they are not lost: the store of a replicated group has one. See
+// Note [replication]. Thread-safe.
+class ChangeOrder {
+ public:
+  virtual ~ChangeOrder() = default;
+
+  // Calls `apply` while no other change of the store is done, and returns what it returns. Throws kUnavailable when its turn
+  // does not come, and nothing was done.
+  virtual std::string in_turn(const Change& change, const std::function<std::string()>& apply) = 0;
+
+  // Who did a change just now, or who asks for it again.
+  enum class Asks { kFirst, kAgain };
+  // Returns when nothing that was done so far can be lost with one server. Throws kUnavailable: it may be asked again.
+  virtual void wait_until_kept(Asks asks) = 0;
+};
+
+}  // namespace lockstep::ps

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+#include "lockstep/ps/call_target.h"
+#include "lockstep/ps/change_order.h"
+#include "lockstep/ps/group_view.h"
+#include "lockstep/ps/store.h"
+#include "lockstep/ps/turn_gate.h"
+
+namespace lockstep::ps {
+
+// What all groups of one server share. Const.
+struct GroupHome {
+  std::uint32_t server = 0;  // this one
+  std::uint64_t incarnation = 0;
+  std::vector<std::shared_ptr<CallTarget>> servers = {};  // all of the job, in their order
+  // A new, empty store whose changes have this order.
+  std::function<std::unique_ptr<VariableStore>(ChangeOrder&)> make_store = nullptr;
+  std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);  // then the primary has lost touch with its backup
+};
+
+// One group on one server: as its primary, its backup, or neither. See Note [replication]. Thread-safe.
+class GroupReplica {
+ public:
+  GroupReplica(const GroupHome& home, std::uint32_t group);
+  ~GroupReplica();
+  GroupReplica(const GroupReplica&) = delete;
+  GroupReplica& operator=(const GroupReplica&) = delete;
+
+  // Older views than it has, and its own again, change nothing. Throws kFailedPrecondition for a view in which it is the
+  // primary though it has not all.
+  void install(const GroupView& view);
+  GroupStatus status() const;
+  std::vector<std::string> names() const;
+
+  // A client's request. Throws kUnavailable unless it is the primary, kDataLoss when the group is lost.
+  void serve(const GroupCall& call, Incoming& request, Outgoing& reply);
+  // The primary's. Waits for those before it.
+  ForwardReply take(const ForwardRequest& request, Incoming& payload);
+  void stage(const ForwardRequest& request, Incoming& payload);
+
+  // Sends all to a new backup, when there is one that has not got it. Returns when it is done, or there is another view.
+  bool wants_fill() const;
+  void fill();
+
+  // Ends all waits: the server ends.
+  void stop();
+
+  // Null: it is neither primary nor backup.
+  std::shared_ptr<const VariableStore> store() const;
+
+  static constexpr int kMostChanges = 32;  // of clients, at a time; more are refused with kUnavailable, and come again
+
+ private:
+  enum class Role { kNone, kPrimary, kBackup };
+  // A store, and the order of its changes. One that was put aside is not changed any more, whoever still uses it.
+  struct Held final : ChangeOrder {
+    explicit Held(GroupReplica& of) : replica(of), store(of.home_.make_store(*this)), methods(store->methods()) {}
+
+    std::string in_turn(const Change& change, const std::function<std::string()>& apply) override {
+      return replica.in_turn(*this, change, apply);
+    }
+    void wait_until_kept(Asks asks) override { replica.wait_until_kept(*this, asks); }
+
+    GroupReplica& replica;
+    const std::unique_ptr<VariableStore> store;
+    const std::map<std::string, Method> methods;
+  };
+  // The backup, as long as the view lasts.
+  struct Peer {
+    std::uint64_t epoch = 0;
+    CallTarget* target = nullptr;  // null: there is none
+  };
+  // A change on its way.
+  struct Sent {
+    Peer peer = {};
+    std::uint64_t number = 0;
+    Outgoing message = {};
+    std::unique_ptr<CallTarget::Pending> pending = nullptr;
+  };
+
+  std::string in_turn(const Held& held, const Change& change, const std::function<std::string()>& apply);
+  void wait_until_kept(const Held& held, ChangeOrder::Asks asks);
+
+  Peer peer_of(const Held& held) const;  // throws kUnavailable
+  TurnGate::Turn take_turn();
+  std::set<std::uint32_t> stage_parts(const Peer& peer, const Change& change);
+  Sent send(const Held& held, const Peer& peer, const Change& change, const std::set<std::uint32_t>& staged);
+  void start(Sent& sent) const;
+  // Until the backup has it, or there is another view. `answer`: what the primary's was.
+  void wait_for(Sent& sent, const std::string& answer);
+  // True: it is over, in whatever way.
+  bool note(const Sent& sent, const ForwardReply& reply, const std::string& answer);
+  // False: there is another view.
+  bool pause(const Peer& peer, int tries);
+  void lose_touch(const Peer& peer, const std::string& why);
+  bool fill_one(const Held& held, const Peer& peer, const Change& change);
+  void do_forwarded(VariableStore& store, const ForwardRequest& request, Incoming& payload, ForwardReply& reply);
+  Error not_primary() const;  // under mu_
+  std::string who(std::uint32_t server) const;
+
+  // Const after construction.
+  const GroupHome& home_;
+  const std::uint32_t group_;
+
+  // Own synchronisation. Before mu_.
+  TurnGate turns_;
+
+  mutable std::mutex mu_;
+  mutable std::condition_variable changed_;
+  // Guarded by mu_.
+  GroupView view_;
+  Role role_ = Role::kNone;
+  std::shared_ptr<Held> held_;
+  std::uint64_t last_ = 0;    // the primary's newest number
+  std::uint64_t kept_ = 0;    // all up to this one are on the backup, too
+  std::uint64_t done_ = 0;    // a backup's: up to this one
+  bool is_complete_ = false;  // a backup's
+  bool is_filled_ = false;    // a primary's: its backup is complete
+  bool needs_fill_ = false;   // a primary's: something did not reach its backup
+  bool is_deposed_ = false;   // a primary's: its backup knows a newer view
+  int changes_ = 0;           // of clients, under way
+};
+
+}  // namespace lockstep::ps
