@@ -24,7 +24,7 @@ struct SeenServer {
 };
 
 // What a group's view should be after `view`, when the servers are seen like this; nothing: it stays. See Note [replication].
-// Without a view (epoch 0) the group is new: its own server and the next one have it. `lost` says which variables a group has,
+// Without a view (epoch 0) the group is new: its own server and the next one have it. `variables` are the group's,
 // for the text of a view that is lost.
 std::optional<GroupView> next_view(const GroupView& view, const std::vector<SeenServer>& servers,
                                    const std::vector<std::string>& variables);
