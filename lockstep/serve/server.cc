@@ -146,7 +146,8 @@ void Server::State::serve_variables(const ClusterSpec& spec, const Task& task, c
 void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {
   store = std::make_unique<ps::VariableStore>();
   const ps::ClientOptions client{.timeout = options.call_timeout};
-  connections = std::make_unique<ps::Connections>(spec, ps::Replication::kAsk, ps::rpc_options(options.secret, options.tls), client);
+  connections =
+      std::make_unique<ps::Connections>(spec, ps::Replication::kAsk, ps::rpc_options(options.secret, options.tls), client);
   variables = std::make_shared<ps::ServerVariables>(connections->client, nullptr, str("worker_", task.index, "/"));
   const auto prefix = str("/job:worker/replica:0/task:", task.index);
   const auto itself = std::make_shared<ps::RpcChannel>(name, Address::parse(spec.task_address(task.type, task.index), name),

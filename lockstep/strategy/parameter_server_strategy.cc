@@ -65,9 +65,9 @@ struct ParameterServerStrategy::Start {
     require_replication(options.replication, resolver->cluster_spec());
     const auto deadline = Deadline::after(options.join_timeout);
     const bool is_replicated = options.replication == 2;
-    connections = std::make_shared<ps::Connections>(
-        resolver->cluster_spec(), is_replicated ? ps::Replication::kOn : ps::Replication::kOff,
-        rpc, ps::ClientOptions{.timeout = options.call_timeout});
+    connections = std::make_shared<ps::Connections>(resolver->cluster_spec(),
+                                                    is_replicated ? ps::Replication::kOn : ps::Replication::kOff, rpc,
+                                                    ps::ClientOptions{.timeout = options.call_timeout});
     devices = resolve_devices(kName, devices_of(connections->wait_for_all(deadline)), 1);
     if (is_replicated) connections->keeper = std::make_shared<ps::ViewKeeper>(connections->server_targets(), deadline);
     else ps::tell_unreplicated(connections->server_targets(), deadline);
