@@ -135,13 +135,13 @@ TEST(CSVLogger, HasTheValuesOfValidationThatComesEverySecondEpoch) {
   EXPECT_EQ(history.at("val_loss").size(), 2U);
 }
 
-// Gives every epoch's logs a "score", and keeps what the weights were at the end of each.
+// Gives every epoch's logs an "error", and keeps what the weights were at the end of each.
 struct Scores {
   explicit Scores(std::vector<double> given) : scores(std::move(given)) {}
 
   LambdaCallback callback() {
     return LambdaCallback({.on_epoch_end = [this](Training& training, Logs& logs) {
-      logs.set("score", scores.at(static_cast<std::size_t>(training.epoch())));
+      logs.set("error", scores.at(static_cast<std::size_t>(training.epoch())));
       weights.push_back(training.model().weights().tensors[0].second);
     }});
   }
@@ -153,7 +153,7 @@ TEST(EarlyStopping, BringsTheBestWeightsBack) {
   for (const bool is_wanted : {true, false}) {
     Scores scores({1.0, 0.5, 0.7, 0.9, 0.1});
     const auto stopping = std::make_shared<EarlyStopping>(
-        EarlyStoppingOptions{.monitor = "score", .patience = 2, .restore_best_weights = is_wanted});
+        EarlyStoppingOptions{.monitor = "error", .patience = 2, .restore_best_weights = is_wanted});
     auto model = compiled();
     EXPECT_EQ(model.fit(batches(), silent(5, {scores.callback(), stopping})).epoch.size(), 4U);
     EXPECT_EQ(stopping->best_epoch(), 1);
@@ -165,14 +165,14 @@ TEST(EarlyStopping, BringsTheBestWeightsBack) {
   Scores scores({0.5, 0.9});
   auto model = compiled();
   model.fit(batches(),
-            silent(2, {scores.callback(), EarlyStopping({.monitor = "score", .patience = 9, .restore_best_weights = true})}));
+            silent(2, {scores.callback(), EarlyStopping({.monitor = "error", .patience = 9, .restore_best_weights = true})}));
   EXPECT_TRUE(torch::equal(model.weights().tensors[0].second, scores.weights[0]));
 }
 
 // So many epochs until it stops, of as many as there are scores.
 std::size_t epochs_with(const std::vector<double>& given, EarlyStoppingOptions options) {
   Scores scores(given);
-  options.monitor = "score";
+  options.monitor = "error";
   const auto epochs = static_cast<int>(given.size());
   return compiled().fit(batches(), silent(epochs, {scores.callback(), EarlyStopping(options)})).epoch.size();
 }
@@ -195,7 +195,7 @@ TEST(ModelCheckpoint, WritesWhatIsBetterThanTheThreshold) {
   Scores scores({1.0, 0.7, 0.5, 0.55});
   const auto checkpoint = std::make_shared<ModelCheckpoint>(
       folder / "w-{epoch}.safetensors",
-      ModelCheckpointOptions{.monitor = "score", .save_best_only = true, .initial_value_threshold = 0.6});
+      ModelCheckpointOptions{.monitor = "error", .save_best_only = true, .initial_value_threshold = 0.6});
   compiled().fit(batches(), silent(4, {scores.callback(), checkpoint}));
   EXPECT_THAT(real_files().list(folder.path()), ElementsAre("w-3.safetensors"));
   EXPECT_EQ(checkpoint->best(), 0.5);
