@@ -109,8 +109,8 @@ Taken ClosureQueue::get(const Appetite& appetite, const Deadline& deadline) {
 void ClosureQueue::end_flight(Lock&, std::size_t count, std::uint64_t began) {
   if (count > in_flight_) throw Error(ErrorCode::kInternal, str(count, " closures ended, but ", in_flight_, " were in flight"));
   const bool was_full = staleness_.room() == 0;
-  in_flight_ -= count;
   staleness_.end(began, count);
+  in_flight_ -= count;
   changed_.notify_all();
   if (was_full) offered_.notify_all();
 }

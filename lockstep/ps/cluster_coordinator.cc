@@ -78,6 +78,14 @@ ps::CoordinatorStatistics ClusterCoordinator::statistics() const {
   return {counts.queued, counts.in_flight, num_workers(), shared.attendance.who_is_missing()};
 }
 
+void ClusterCoordinator::require_max_staleness(std::optional<std::size_t> wanted) const {
+  const auto& there = state_->shared.options.max_staleness;
+  if (!wanted || wanted == there) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              str("max_staleness of ", *wanted, ": the strategy has a coordinator already, whose is ",
+                  there ? str(*there) : std::string("not bounded"), "; make this one before hosted() and before any other"));
+}
+
 const std::shared_ptr<ps::ResourceTable>& ClusterCoordinator::resources() const noexcept { return state_->shared.resources; }
 
 void ClusterCoordinator::put(ps::Call call, std::shared_ptr<ps::ResultSlot> slot) {

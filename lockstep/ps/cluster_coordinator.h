@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -42,7 +44,8 @@ class ClusterCoordinator {
   // Throws kInvalidArgument without workers, for two of one name, and when two functions were registered under one name. Does
   // not wait for the workers.
   explicit ClusterCoordinator(std::vector<WorkerLink> workers, const CoordinatorOptions& options = {});
-  // Of the strategy's workers. A strategy has one: another one made of it is the same, and its options are not looked at.
+  // Of the strategy's workers. A strategy has one: another one made of it is the same, and its options are not looked at; but
+  // one that wants another max_staleness is kFailedPrecondition. hosted() makes it, when there is none yet.
   explicit ClusterCoordinator(ParameterServerStrategy& strategy, const CoordinatorOptions& options = {});
 
   friend bool operator==(const ClusterCoordinator& a, const ClusterCoordinator& b) { return a.state_ == b.state_; }
@@ -101,6 +104,7 @@ class ClusterCoordinator {
 
  private:
   struct State;
+  void require_max_staleness(std::optional<std::size_t> wanted) const;
   void put(ps::Call call, std::shared_ptr<ps::ResultSlot> slot);
   const std::shared_ptr<ps::ResourceTable>& resources() const noexcept;
 

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::chrono::seconds kApplyWaits{60};  // for another call that does it
 constexpr std::size_t kMostModels = 1'024;
+constexpr std::size_t kMostSteps = 16;     // of a model that wait; in truth one or two do
+constexpr std::size_t kMostHeld = 65'536;  // of a step
 constexpr std::size_t kLongestName = 1'024;
 
 std::span<std::byte> bytes_in(const at::Tensor& tensor) {
@@ -144,7 +146,13 @@ StepHoldReply HeldGradients::hold(const StepHoldRequest& request, Incoming& payl
   const auto held = std::make_shared<const Held>(read(request, payload));
   const std::lock_guard lock(mu_);
   auto& model = model_of(request.model);
-  if (request.step >= model.next) model.held[request.step][request.from] = held;
+  if (request.step < model.next) return {model.next};
+  const bool is_known = model.held.contains(request.step);
+  if ((!is_known && model.held.size() >= kMostSteps) || (is_known && model.held[request.step].size() >= kMostHeld))
+    throw Error(ErrorCode::kInvalidArgument,
+                str("step ", request.step, " of model '", request.model, "', where step ", model.next,
+                    " is the next: gradients of ", kMostSteps, " steps are held, ", kMostHeld, " of each"));
+  model.held[request.step][request.from] = held;
   return {model.next};
 }
 

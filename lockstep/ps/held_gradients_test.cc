@@ -152,6 +152,8 @@ TEST(HeldGradients, RefusesWhatDoesNotFit) {
   Arrived nothing(Outgoing{});
   EXPECT_EQ(code_of([&] { server.held.hold(large, nothing); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(server.held.held(), 0U);
+  for (std::uint64_t step = 0; step < 16; ++step) server.hold(step, of_worker(0), {});
+  EXPECT_EQ(code_of([&] { server.hold(16, of_worker(0), {}); }), ErrorCode::kInvalidArgument);
   HeldGradients small(server.store, 4);
   StepHoldRequest one{{}, "m", 0, of_worker(0)};
   one.operations.push_back({.name = "w", .kind = Kind::kGradient, .dtype = dtype_of(at::ones({})), .shape = {3}});

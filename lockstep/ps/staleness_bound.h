@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::ps {
 
 // How many closures may be handed out, so that none gets more stale than allowed. A closure's staleness is the number of others
@@ -43,10 +45,12 @@ class StalenessBound {
     in_flight_ += count;
     return ended_;
   }
-  // REQUIRES: so many of those that began then have not ended.
+  // Throws kInternal unless so many of those that began then have not ended.
   void end(std::uint64_t began, std::size_t count) {
     if (!most_ || count == 0) return;
     const auto found = flights_.find(began);
+    if (found == flights_.end() || found->second < count)
+      throw Error(ErrorCode::kInternal, "closures ended that were not handed out; say when they began, as Taken has it");
     if ((found->second -= count) == 0) flights_.erase(found);
     in_flight_ -= count;
     ended_ += count;

@@ -109,6 +109,7 @@ TEST(StalenessBound, OfZeroHandsOutOneAtATime) {
   const auto first = queue.get({.closures = 3}, now());
   EXPECT_EQ(first.closures.size(), 1U);
   EXPECT_TRUE(queue.get({}, now()).closures.empty());
+  EXPECT_EQ(testing::code_of([&] { queue.mark_finished(1, first.began + 1); }), ErrorCode::kInternal);
   queue.put_back(first.closures, first.began);
   EXPECT_EQ(queue.get({}, now()).closures, first.closures);
 }

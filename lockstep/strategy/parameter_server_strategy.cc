@@ -127,6 +127,7 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, const 
     strategy.coordinator_.emplace(std::move(workers), options);
   }
   state_ = strategy.coordinator_->state_;
+  require_max_staleness(options.max_staleness);
 }
 
 const ClusterResolver* ParameterServerStrategy::cluster_resolver() const { return resolver_.get(); }

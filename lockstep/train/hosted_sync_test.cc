@@ -123,5 +123,18 @@ TEST(HostedSync, RefusesStepsThatCannotBe) {
   model.set_optimizer(SGD(0.1), {.gradients_per_step = 2});
 }
 
+// hosted() has made the coordinator.
+TEST(HostedSync, ABoundOfStalenessThatComesTooLateIsNotPassedOver) {
+  const ServerCluster cluster(1, 1);
+  ParameterServerStrategy strategy(cluster.chief());
+  const auto model = strategy.hosted<Net>(false);
+  EXPECT_THAT([&] { ClusterCoordinator(strategy, {.max_staleness = 1}); },
+              ThrowsCode(ErrorCode::kFailedPrecondition, "max_staleness of 1"));
+  ParameterServerStrategy other(cluster.chief());
+  const ClusterCoordinator first(other, {.max_staleness = 1});
+  EXPECT_TRUE(ClusterCoordinator(other, {.max_staleness = 1}) == first);
+  EXPECT_TRUE(ClusterCoordinator(other) == first);
+}
+
 }  // namespace
 }  // namespace lockstep
