@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <shared_mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/ps/fields.h"
 
 namespace lockstep::ps {
 
@@ -69,6 +71,7 @@ std::shared_ptr<ClientTable::Client> ClientTable::client_of(const Sender& sender
 
 std::string ClientTable::once(const Sender& sender, const std::function<std::string()>& work, const Deadline& deadline) {
   auto mine = std::make_shared<Answer>();
+  const std::shared_lock pass(gate_);
   std::unique_lock lock(mu_);
   const auto client = client_of(sender);
   for (;;) {
@@ -126,6 +129,69 @@ bool ClientTable::is_new(const Sender& sender) const {
   if (found == clients_.end()) return true;
   const auto& client = *found->second;
   return sender.sequence >= client.answered_below && !client.answers.contains(sender.sequence);
+}
+
+void ClientTable::while_quiet(const std::function<void()>& fn) {
+  const std::lock_guard alone(gate_);
+  fn();
+}
+
+namespace {
+
+struct SavedAnswer {
+  std::uint64_t sequence = 0;
+  bool is_error = false;
+  ErrorCode code = ErrorCode::kInternal;
+  std::string text = "";  // the answer; of an error, its message
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(sequence, is_error, code, text);
+  }
+};
+struct SavedClient {
+  std::uint64_t id = 0;
+  std::uint64_t answered_below = 0;
+  std::uint64_t last_done = 0;
+  std::vector<SavedAnswer> answers = {};
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(id, answered_below, last_done, answers);
+  }
+};
+
+}  // namespace
+
+std::string ClientTable::save() const {
+  const std::lock_guard lock(mu_);
+  std::vector<SavedClient> saved;
+  for (const auto& [id, client] : clients_) {
+    auto& one = saved.emplace_back(SavedClient{id, client->answered_below, client->last_done});
+    for (const auto& [sequence, answer] : client->answers) {
+      if (answer->error) one.answers.push_back({sequence, true, answer->error->code(), answer->error->message()});
+      else one.answers.push_back({sequence, false, ErrorCode::kInternal, answer->bytes});
+    }
+  }
+  return to_bytes(saved);
+}
+
+void ClientTable::load(const std::string& saved) {
+  const auto all = from_bytes<std::vector<SavedClient>>(saved);
+  const std::lock_guard lock(mu_);
+  clients_.clear();
+  for (const auto& one : all) {
+    const auto client = std::make_shared<Client>();
+    client->answered_below = one.answered_below;
+    client->last_done = one.last_done;
+    client->last_seen = Deadline::Clock::now();
+    for (const auto& kept : one.answers) {
+      const auto answer = std::make_shared<Answer>(Answer{true});
+      if (kept.is_error) answer->error.emplace(kept.code, kept.text);
+      else answer->bytes = kept.text;
+      client->answer_bytes += answer->size();
+      client->answers.emplace(kept.sequence, answer);
+    }
+    clients_.emplace(one.id, client);
+  }
 }
 
 ClientState ClientTable::state(std::uint64_t client) const {

@@ -206,6 +206,11 @@ Variable ServerVariables::find(const VariableAddress& address, std::shared_ptr<R
   return internal::handle_of(std::make_shared<OnServers>(shared_from_this(), address, replicas), described(address), replicas);
 }
 
+std::string stored_name(const VariableAddress& address) {
+  const auto& first = address.parts[0].name;
+  return address.parts.size() == 1 ? first : first.substr(0, first.rfind("/part_"));
+}
+
 const VariableAddress* address_of(const Variable& variable) {
   const auto* const remote = on_servers(variable);
   return remote == nullptr ? nullptr : &remote->address();

@@ -86,6 +86,9 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   std::map<std::string, int> names_;  // how often each was asked for
 };
 
+// The whole variable's name on the servers: of its first part, without "/part_0" where there are more.
+std::string stored_name(const VariableAddress& address);
+
 // Null for a variable that lives in this process.
 const VariableAddress* address_of(const Variable& variable);
 

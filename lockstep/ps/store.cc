@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
 #include <shared_mutex>
 
 #include "lockstep/base/deadline.h"
@@ -14,6 +13,7 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/initial_value.h"
 #include "lockstep/ps/memory.h"
+#include "lockstep/ps/rate_counter.h"
 #include "lockstep/ps/uploads.h"
 
 namespace lockstep::ps {
@@ -26,42 +26,6 @@ constexpr std::chrono::seconds kRepeatWaits{60};  // for the first of the same r
 std::span<std::byte> bytes_in(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
-
-// How often something happened, and how often in a second of the last ten.
-class Counter {
- public:
-  void add(std::uint64_t count) {
-    const auto now = second();
-    const std::lock_guard lock(mu_);
-    auto& slot = slots_[static_cast<std::size_t>(now) % slots_.size()];
-    if (slot.first != now) slot = {now, 0};
-    slot.second += count;
-    total_ += count;
-  }
-  std::uint64_t total() const {
-    const std::lock_guard lock(mu_);
-    return total_;
-  }
-  double per_second() const {
-    const auto now = second();
-    const std::lock_guard lock(mu_);
-    std::uint64_t recent = 0;
-    for (const auto& [when, count] : slots_)
-      if (when < now && when >= now - kSeconds) recent += count;
-    return static_cast<double>(recent) / kSeconds;
-  }
-
- private:
-  static constexpr std::int64_t kSeconds = 10;
-  static std::int64_t second() {
-    return std::chrono::duration_cast<std::chrono::seconds>(Deadline::Clock::now().time_since_epoch()).count();
-  }
-
-  mutable std::mutex mu_;
-  // Guarded by mu_.
-  std::array<std::pair<std::int64_t, std::uint64_t>, kSeconds + 1> slots_{};
-  std::uint64_t total_ = 0;
-};
 
 // The bytes of a reply, which is sent from here.
 class ReplyBytes {
@@ -127,6 +91,10 @@ struct VariableStore::State {
   std::shared_ptr<StoredVariable> find(const std::string& name) const;
   CreateReply create(const CreateRequest& request, Incoming& payload);
   std::unique_ptr<UpdateRule> make_rule(const Description& description, const at::Tensor& value);
+  std::shared_ptr<StoredVariable> add(const Description& description);
+  // Whether it is new; otherwise the one that was there.
+  std::pair<std::shared_ptr<StoredVariable>, bool> keep(const Description& description, const at::Tensor& value,
+                                                        std::vector<Memory::Reservation> reserved);
   CreateReply is_there(const StoredVariable& old, const Description& wanted) const;
   void remove(const RemoveRequest& request);
   Prepared prepare(const UpdateRequest& request, Incoming& payload);
@@ -146,8 +114,8 @@ struct VariableStore::State {
   Memory memory;
   Uploads uploads;
   ClientTable clients;
-  Counter updates;
-  Counter reads;
+  RateCounter updates;
+  RateCounter reads;
   std::atomic<std::uint64_t> requests{0};
   std::atomic<std::uint64_t> bytes{0};
 
@@ -219,15 +187,31 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
     if (is_given) payload.read(bytes_in(value));
     else fill_initial(value, description);
   }
-  auto rule = make_rule(description, value);
-  if (rule != nullptr) reserved.push_back(memory.reserve(rule->state_bytes(), text + "'s optimizer"));
-  auto made = std::make_shared<StoredVariable>(description, std::move(value), std::move(rule), std::move(reserved));
-  std::unique_lock lock(mu);
-  const auto [place, is_new] = variables.emplace(description.name, std::move(made));
-  const auto there = place->second;
-  if (is_new) bytes += there->bytes();
-  lock.unlock();
+  const auto [there, is_new] = keep(description, value, std::move(reserved));
   return is_new ? CreateReply{true, 0} : is_there(*there, description);
+}
+
+std::pair<std::shared_ptr<StoredVariable>, bool> VariableStore::State::keep(const Description& description,
+                                                                            const at::Tensor& value,
+                                                                            std::vector<Memory::Reservation> reserved) {
+  auto rule = make_rule(description, value);
+  if (rule != nullptr)
+    reserved.push_back(memory.reserve(rule->state_bytes(), str("variable '", description.name, "''s optimizer")));
+  auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
+  const std::unique_lock lock(mu);
+  const auto [place, is_new] = variables.emplace(description.name, std::move(made));
+  if (is_new) bytes += place->second->bytes();
+  return {place->second, is_new};
+}
+
+std::shared_ptr<StoredVariable> VariableStore::State::add(const Description& description) {
+  require_possible(description);
+  const auto text = str("variable '", description.name, "'");
+  std::vector<Memory::Reservation> reserved;
+  reserved.push_back(memory.reserve(bytes_of(description.dtype, description.shape, text), text));
+  const auto [there, is_new] = keep(description, allocate(description.shape, description.dtype, text), std::move(reserved));
+  if (!is_new) throw Error(ErrorCode::kFailedPrecondition, str(text, " is there already"));
+  return there;
 }
 
 std::unique_ptr<UpdateRule> VariableStore::State::make_rule(const Description& description, const at::Tensor& value) {
@@ -327,6 +311,7 @@ UpdateReply VariableStore::State::apply(const UpdateRequest& request, const Prep
     }
   }
   updates.add(request.operations.size());
+  if (options.done != nullptr) *options.done += request.operations.size();
   return reply;
 }
 
@@ -447,6 +432,9 @@ std::shared_ptr<StoredVariable> VariableStore::find(const std::string& name) con
 std::vector<std::shared_ptr<StoredVariable>> VariableStore::variables() const { return state_->all(); }
 StoreStatistics VariableStore::statistics() const { return state_->statistics(); }
 ClientState VariableStore::client_state(std::uint64_t client) const { return state_->clients.state(client); }
+std::shared_ptr<StoredVariable> VariableStore::add(const Description& description) { return state_->add(description); }
+ClientTable& VariableStore::clients() { return state_->clients; }
+const StoreOptions& VariableStore::options() const noexcept { return state_->options; }
 
 std::map<std::string, Method> VariableStore::methods() {
   const auto counted = [this](auto work, HandlerKind kind = HandlerKind::kMayWait) {

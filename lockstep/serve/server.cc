@@ -5,10 +5,15 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <random>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/file_layer.h"
 #include "lockstep/cluster/resolve.h"
 #include "lockstep/cluster/roles.h"
 #include "lockstep/ps/closure_service.h"
@@ -16,6 +21,9 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/store.h"
+#include "lockstep/serve/checkpoint_service.h"
+#include "lockstep/serve/snapshots.h"
+#include "lockstep/serve/update_counter.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
 #include "lockstep/train/optimizers/server_rule.h"
@@ -59,6 +67,27 @@ Task task_of(const ClusterResolver* resolver) {
   return {*resolver->task_type(), resolver->task_id().value_or(0)};
 }
 
+// Nothing: it keeps none. Throws kInvalidArgument for a period that is none.
+std::optional<internal::SnapshotOptions> snapshot_options(const Task& task, const ServerOptions& options) {
+  const Environment environment;
+  const auto folder =
+      options.snapshot_folder.empty() ? environment.get("LOCKSTEP_SNAPSHOT_FOLDER").value_or("") : options.snapshot_folder;
+  if (folder.empty()) return std::nullopt;
+  internal::SnapshotOptions kept{str(folder, "/ps-", task.index), ps::task_name(task), str("-ps-", task.index)};
+  const auto text = environment.get("LOCKSTEP_SNAPSHOT_SECONDS");
+  if (options.snapshot_every.count() != 0) {
+    kept.every = options.snapshot_every;
+  } else if (text) {
+    const auto seconds = whole_number<double>(*text);
+    if (!seconds || !(*seconds > 0 && *seconds < 1e9))
+      throw Error(ErrorCode::kInvalidArgument,
+                  str("LOCKSTEP_SNAPSHOT_SECONDS is '", *text, "'; it is a number of seconds above 0"));
+    kept.every = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*seconds));
+  }
+  require(kept.every.count() > 0, "ServerOptions::snapshot_every must be above 0");
+  return kept;
+}
+
 std::vector<std::string> devices_here() {
   const auto gpus = list_logical_devices("GPU");
   return gpus.empty() ? std::vector<std::string>{"CPU:0"} : gpus;
@@ -70,13 +99,15 @@ std::vector<std::string> devices_here() {
 struct Server::State {
   State(const ClusterResolver& resolver, const Task& task, const ServerOptions& options);
 
-  void serve_variables(const ServerOptions& options);
+  void serve_variables(const Task& task, const ServerOptions& options);
   void serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc);
 
   // Const after construction.
   const std::string name;
   std::map<std::string, ps::Method> methods;
-  std::unique_ptr<ps::VariableStore> store;      // of a parameter server
+  std::unique_ptr<internal::UpdateCounter> counter;  // of a parameter server that keeps snapshots
+  std::unique_ptr<ps::VariableStore> store;          // of a parameter server
+  std::unique_ptr<internal::Snapshots> snapshots;
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
   std::unique_ptr<WorkerStrategy> strategy;
@@ -93,7 +124,7 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
     : name(ps::task_name(task)) {
   const auto spec = resolver.cluster_spec();
   const auto rpc = ps::rpc_options(options.secret, options.tls);
-  if (task.type == "ps") serve_variables(options);
+  if (task.type == "ps") serve_variables(task, options);
   else serve_closures(spec, task, rpc);
   const ps::TaskFacts facts{name, getpid(),
                             task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size())};
@@ -104,9 +135,24 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
   log_info(str("Server: ", name, " serves at ", address));
 }
 
-void Server::State::serve_variables(const ServerOptions& options) {
-  store = std::make_unique<ps::VariableStore>(ps::StoreOptions{.rules = make_server_rule, .most_bytes = options.most_bytes});
+void Server::State::serve_variables(const Task& task, const ServerOptions& options) {
+  const auto kept = snapshot_options(task, options);
+  if (kept) {
+    real_files().make_folder(kept->folder);
+    counter = std::make_unique<internal::UpdateCounter>(kept->folder + "/updates.count");
+  }
+  store = std::make_unique<ps::VariableStore>(ps::StoreOptions{
+      .rules = make_server_rule, .most_bytes = options.most_bytes, .done = counter == nullptr ? nullptr : &counter->count()});
+  ServerRecovery recovery{name,
+                          static_cast<std::uint64_t>(std::random_device()()) << 32 | static_cast<std::uint32_t>(getpid())};
+  if (kept) {
+    snapshots = std::make_unique<internal::Snapshots>(*store, *counter, *kept);
+    recovery = snapshots->recovery();
+  }
   methods = store->methods();
+  methods.merge(internal::checkpoint_methods(*store, real_files()));
+  methods[ServerRecovery::kMethod] = {[recovery](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(recovery); },
+                                      ps::HandlerKind::kQuick};
 }
 
 void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ps::RpcOptions& rpc) {

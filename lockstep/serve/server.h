@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -16,10 +17,16 @@ struct ServerOptions {
   TlsFiles tls = {};
   // Of a parameter server: what its variables and their optimizers may take; 0: what the machine has.
   std::size_t most_bytes = 0;
+  // Of a parameter server: the folder where it keeps snapshots, one below it for each server; see serve/snapshots.h. "":
+  // LOCKSTEP_SNAPSHOT_FOLDER, and where that is not set there are none.
+  std::string snapshot_folder = "";
+  // How often. 0: LOCKSTEP_SNAPSHOT_SECONDS, else every minute.
+  std::chrono::nanoseconds snapshot_every = {};
 };
 
 // A parameter server, or a worker that does what a coordinator schedules. Serves at its address in the cluster from its
-// construction to its end, whether there is a coordinator or not: one that comes back finds the variables.
+// construction to its end, whether there is a coordinator or not: one that comes back finds the variables. A parameter server
+// that is started again has the variables of its last snapshot before it serves, where it keeps some; without, it has none.
 class Server {
  public:
   // `cluster_resolver` null: what the environment describes. Throws kInvalidArgument when this task is no ps and no worker of a

@@ -72,7 +72,11 @@ HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_
     embeddings[i].second->set_table(servers_->find(addresses.embeddings[i], replicas));
     embeddings_.push_back(embeddings[i].second);
   }
+  for (const auto* const group : {&addresses.parameters, &addresses.buffers, &addresses.embeddings})
+    for (const auto& address : *group) names_.push_back(ps::stored_name(address));
 }
+
+std::vector<std::string> HostedParts::names() const { return names_; }
 
 void HostedParts::pull() {
   const torch::NoGradGuard no_grad;

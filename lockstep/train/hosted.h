@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/server_part.h"
 #include "lockstep/ps/cluster_coordinator.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
@@ -58,6 +59,8 @@ class HostedParts {
   void push();
   void assign(const torch::nn::Module& values);
   void set_learning_rate(double rate);
+  // On the servers: of whole variables.
+  std::vector<std::string> names() const;
 
  private:
   using Tensors = std::vector<std::pair<Variable, at::Tensor>>;
@@ -68,6 +71,7 @@ class HostedParts {
   Tensors parameters_;
   Tensors buffers_;
   std::vector<std::shared_ptr<HostedEmbeddingImpl>> embeddings_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace internal
@@ -142,6 +146,8 @@ class HostedModel {
   }
   // The servers get these values, of the coordinator's copy: after weights were loaded into it.
   void assign(const M& module) { parts().assign(module); }
+  // Of its variables on the servers.
+  std::vector<std::string> variable_names() { return parts().names(); }
 
   const std::shared_ptr<const ps::ResourceRecord>& record() const {
     const std::lock_guard lock(state_->mu);
@@ -203,6 +209,13 @@ struct ValueCodec<internal::HostedParts::Addresses> {
 };
 
 }  // namespace ps
+
+// A hosted model's variables, with their optimizers' states, for Checkpoint::track. Where they come back under the same name as
+// a model of one process (`mirrored<Net>()`), they are its weights, and the other way round; see checkpoint/server_part.h.
+template <typename M>
+std::shared_ptr<Trackable> server_part(const ParameterServerStrategy& strategy, HostedModel<M>& model) {
+  return server_part(strategy.connections(), model.variable_names());
+}
 
 template <typename M, typename... Args>
 HostedModel<M> ParameterServerStrategy::hosted(const Args&... args) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/str.h"
@@ -14,29 +16,36 @@ namespace lockstep::testing {
 // A cluster with parameter servers whose tasks, but for the chief, are servers in this process.
 class ServerCluster {
  public:
-  ServerCluster(int ps, int workers) {
-    const auto addresses = [](int count) {
+  ServerCluster(int ps, int workers, ServerOptions options = {}) : options_(std::move(options)) {
+    auto ports = free_ports(1 + workers + ps);
+    const auto addresses = [&](int count) {
       std::vector<std::string> all;
-      for (const int port : free_ports(count)) all.push_back(str("127.0.0.1:", port));
+      for (; count > 0; --count, ports.pop_back()) all.push_back(str("127.0.0.1:", ports.back()));
       return all;
     };
     spec_ = ClusterSpec({{"chief", addresses(1)}, {"worker", addresses(workers)}, {"ps", addresses(ps)}});
-    for (const std::string job : {"ps", "worker"})
-      for (int index = 0; index < (job == "ps" ? ps : workers); ++index) servers_.push_back(start(job, index));
+    for (int index = 0; index < ps; ++index) start("ps", index);
+    for (int index = 0; index < workers; ++index) start("worker", index);
   }
 
   std::shared_ptr<const ClusterResolver> chief() const { return task("chief", 0); }
+  const ClusterSpec& spec() const { return spec_; }
+
+  // At its address, as a new process would: without what it had.
+  void start(const std::string& job, int index) {
+    servers_[{job, index}] = std::make_unique<Server>(task(job, index), options_);
+  }
+  // What runs is asked to end: a thread cannot be killed.
+  void stop(const std::string& job, int index) { servers_.erase({job, index}); }
 
  private:
   std::shared_ptr<const ClusterResolver> task(const std::string& job, int index) const {
     return std::make_shared<SimpleClusterResolver>(spec_, SimpleClusterOptions{.task_type = job, .task_id = index});
   }
-  std::unique_ptr<Server> start(const std::string& job, int index) const {
-    return std::make_unique<Server>(task(job, index), ServerOptions{});
-  }
 
+  const ServerOptions options_;
   ClusterSpec spec_;
-  std::vector<std::unique_ptr<Server>> servers_;
+  std::map<std::pair<std::string, int>, std::unique_ptr<Server>> servers_;
 };
 
 }  // namespace lockstep::testing
