@@ -17,7 +17,7 @@
 // 1. Every so often, and soon after variables were made, the server writes its variables, the states of their optimizers, their
 //    versions and the table of clients, all of one moment, as FOLDER/ps-0/ckpt-7: a checkpoint like any other, there whole or
 //    not at all (Note [checkpoint commit]). Requests that change something wait while the system copies it into its memory, not
-//    for the disk: about half a second for each GB; reads do not wait. The two newest are kept.
+//    for the disk, unless it has no memory left for that; reads do not wait. The two newest are kept.
 // 2. Beside them is updates.count: a mapped file with the number of operations done so far (UpdateCounter). Each is counted
 //    before who asked is told that it was done.
 // 3. A server that is started again has the newest one that is whole before it serves; damaged ones are named in a warning.
