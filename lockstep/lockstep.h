@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/checkpoint_manager.h"
 #include "lockstep/checkpoint/distributed_file_utils.h"
+#include "lockstep/checkpoint/server_part.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/cluster_spec.h"

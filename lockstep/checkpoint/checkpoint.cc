@@ -9,6 +9,8 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/trace.h"
 #include "lockstep/checkpoint/checkpoint_state.h"
+#include "lockstep/checkpoint/file_part.h"
+#include "lockstep/checkpoint/server_files.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/replica/mode.h"
@@ -60,6 +62,12 @@ CheckpointPart part_of(const OpenedCheckpoint& opened, const Manifest::Part& des
     if (found == opened.files.end()) return;
     for (const auto& entry : found->second.header.tensors) use(found->second, entry);
   };
+  if (!described.server_files.empty()) {
+    std::map<std::string, OpenedCheckpoint::File> files;
+    for (const auto& name : described.server_files)
+      if (const auto found = opened.files.find(name); found != opened.files.end()) files.insert(*found);
+    part.tensors = internal::SavedVariables(files).joined();
+  }
   if (!described.weights_file.empty())
     take(described.weights_file,
          [&](const auto& file, const auto& entry) { part.tensors.emplace_back(entry.name, internal::view_of(file, entry)); });
@@ -131,8 +139,28 @@ internal::SavePlan Checkpoint::State::plan(internal::Parts parts, const Checkpoi
     }
     manifest.parts.push_back(std::move(described));
   }
+  if (has_file_parts())
+    plan.image.write_others = [all = tracked](const std::string& folder, Manifest& written) {
+      for (const auto& one : all)
+        if (auto* const part = dynamic_cast<FilePart*>(one.part.get())) part->write(folder, one.name, written);
+    };
   add_file(plan, Manifest::kStateFile, std::move(state));
   return plan;
+}
+
+bool Checkpoint::State::has_file_parts() const {
+  return std::ranges::any_of(tracked, [](const Tracked& one) { return dynamic_cast<FilePart*>(one.part.get()) != nullptr; });
+}
+
+void Checkpoint::State::check_server_files(const OpenedCheckpoint& opened) const {
+  for (const auto& one : tracked) {
+    if (auto* const part = dynamic_cast<FilePart*>(one.part.get())) {
+      part->check(opened, one.name);
+    } else if (const auto* const described = opened.manifest.find_part(one.name)) {
+      for (const auto& name : described->server_files)
+        if (const auto* const file = opened.manifest.find_file(name)) check_checkpoint_file(opened.path, *file);
+    }
+  }
 }
 
 std::size_t Checkpoint::State::live_bytes(const internal::Parts& parts) {
@@ -156,8 +184,10 @@ RestoredCheckpoint Checkpoint::State::restore(const OpenedCheckpoint& opened, co
         else log_warning(str("the checkpoint '", opened.path, "' has no part '", one.name, "', which stays as it is"));
         continue;
       }
-      auto part = part_of(opened, *described);
-      for (const auto& problem : one.part->problems(part)) problems.push_back(str(one.name, "/", problem));
+      auto* const files = dynamic_cast<FilePart*>(one.part.get());
+      auto part = files != nullptr ? CheckpointPart() : part_of(opened, *described);
+      for (const auto& problem : files != nullptr ? files->problems_of(opened, one.name) : one.part->problems(part))
+        problems.push_back(str(one.name, "/", problem));
       parts.emplace_back(&one, std::move(part));
     }
     if (!problems.empty())
@@ -166,7 +196,10 @@ RestoredCheckpoint Checkpoint::State::restore(const OpenedCheckpoint& opened, co
     return std::string();
   });
   internal::together(workers(), "restoring a checkpoint's parts", [&] {
-    for (const auto& [one, part] : parts) one->part->restore(part);
+    for (const auto& [one, part] : parts) {
+      if (auto* const files = dynamic_cast<FilePart*>(one->part.get())) files->restore_from(opened, one->name);
+      else one->part->restore(part);
+    }
     return std::string();
   });
   return {opened.path, opened.manifest.number, opened.manifest.info};
@@ -249,6 +282,7 @@ RestoredCheckpoint Checkpoint::read(const std::string& folder, const RestoreOpti
   OpenedCheckpoint opened;
   internal::together(state_->workers(), "Checkpoint::read", [&] {
     opened = open_checkpoint(folder);
+    state_->check_server_files(opened);
     return std::string();
   });
   return state_->restore(opened, options);

@@ -136,11 +136,14 @@ void CheckpointDirectory::remove_old() noexcept {
   }
 }
 
-std::optional<OpenedCheckpoint> CheckpointDirectory::open_newest(std::vector<std::string>& damage) {
+std::optional<OpenedCheckpoint> CheckpointDirectory::open_newest(std::vector<std::string>& damage,
+                                                                 const std::function<void(const OpenedCheckpoint&)>& check) {
   const auto all = numbers();
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
     try {
-      return open_checkpoint(path_of(*number));
+      auto opened = open_checkpoint(path_of(*number));
+      if (check != nullptr) check(opened);
+      return opened;
     } catch (const Error& error) {
       // What this library cannot read is not damaged.
       if (error.code() != ErrorCode::kDataLoss && error.code() != ErrorCode::kNotFound) throw;

@@ -46,8 +46,10 @@ class CheckpointDirectory {
   // Writes the image as `image.manifest.number`, then removes what is no longer to be kept. After prepare().
   void write(CheckpointImage& image);
 
-  // The newest one that is whole. Those that are not are named in `damage`, and no longer count as kept.
-  std::optional<OpenedCheckpoint> open_newest(std::vector<std::string>& damage);
+  // The newest one that is whole, and that `check` (null: nothing more is looked at) does not refuse with kDataLoss. Those that
+  // are not are named in `damage`, and no longer count as kept.
+  std::optional<OpenedCheckpoint> open_newest(std::vector<std::string>& damage,
+                                              const std::function<void(const OpenedCheckpoint&)>& check = nullptr);
 
   // All checkpoints, and the directory if nothing else is in it. What cannot be removed stays, with a warning.
   void remove_all();

@@ -52,22 +52,6 @@ class Appender {
   std::vector<std::byte> buffer_;
 };
 
-std::unique_ptr<WritableFile> write_one(FileLayer& files, const std::string& path, const CheckpointImage::File& source,
-                                        std::uint32_t& sum) {
-  std::vector<Bytes> all{bytes_of(source.header)};
-  all.insert(all.end(), source.pieces.begin(), source.pieces.end());
-  std::jthread adder;
-  const bool is_large = size_of(source) > 4 * kChunk;
-  // Beside the writing, which waits for memory and the disk.
-  if (is_large) adder = start_thread("lockstep:sum", [&](const std::stop_token&) { sum = crc32c_of(all, 1); });
-  else sum = crc32c_of(all, 1);
-  auto file = files.create(path, size_of(source));
-  Appender appender(*file);
-  for (const auto& piece : all) appender.append(piece);
-  appender.flush();
-  return file;
-}
-
 bool is_there(const std::string& path) {
   struct stat facts = {};
   return stat(path.c_str(), &facts) == 0;
@@ -88,17 +72,45 @@ void touch(Bytes chunk) {
   throw Error(ErrorCode::kDataLoss, str("'", path, "' is damaged: it is a folder, where a file must be"));
 }
 
-// The files of one checkpoint, checked together.
-void check_sums(const OpenedCheckpoint& checkpoint) {
-  for (const auto& file : checkpoint.manifest.files) {
-    const auto& mapped = *checkpoint.files.at(file.name).bytes;
-    const Bytes all = std::as_bytes(std::span(mapped.data(), mapped.size()));
-    if (crc32c_of(std::span(&all, 1), std::min(2, available_cores())) != file.crc32c)
-      throw Error(ErrorCode::kDataLoss, str("'", checkpoint.path, "/", file.name, "' is damaged: its checksum differs"));
+std::shared_ptr<data::MappedFile> map_file(const std::string& path) {
+  if (is_folder(path)) throw_folder(path);
+  try {
+    return std::make_shared<data::MappedFile>(path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+    throw Error(ErrorCode::kDataLoss, str("'", path, "' is missing"));
   }
 }
 
+void require_size(const std::string& path, std::uint64_t size, const Manifest::File& file) {
+  if (size != file.bytes)
+    throw Error(ErrorCode::kDataLoss, str("'", path, "' is damaged: it has ", size, " bytes of ", file.bytes));
+}
+
+void require_sum(const std::string& path, const data::MappedFile& mapped, const Manifest::File& file) {
+  const Bytes all = std::as_bytes(std::span(mapped.data(), mapped.size()));
+  if (crc32c_of(std::span(&all, 1), std::min(2, available_cores())) != file.crc32c)
+    throw Error(ErrorCode::kDataLoss, str("'", path, "' is damaged: its checksum differs"));
+}
+
 }  // namespace
+
+CheckpointFile write_checkpoint_file(FileLayer& files, const std::string& folder, const CheckpointImage::File& source) {
+  std::uint32_t sum = 0;
+  std::vector<Bytes> all{bytes_of(source.header)};
+  all.insert(all.end(), source.pieces.begin(), source.pieces.end());
+  std::jthread adder;
+  const bool is_large = size_of(source) > 4 * kChunk;
+  // Beside the writing, which waits for memory and the disk.
+  if (is_large) adder = start_thread("lockstep:sum", [&](const std::stop_token&) { sum = crc32c_of(all, 1); });
+  else sum = crc32c_of(all, 1);
+  auto file = files.create(str(folder, "/", source.name), size_of(source));
+  Appender appender(*file);
+  for (const auto& piece : all) appender.append(piece);
+  appender.flush();
+  if (adder.joinable()) adder.join();  // before its sum is read
+  return {{source.name, size_of(source), sum}, std::move(file)};
+}
 
 std::uint32_t crc32c_of(std::span<const Bytes> pieces, int threads) {
   std::vector<Bytes> chunks;
@@ -126,7 +138,7 @@ std::uint32_t crc32c_of(std::span<const Bytes> pieces, int threads) {
 
 // Note [checkpoint commit]
 // 1. The folder is made under another name, "ckpt-7.part".
-// 2. Its files are written, then brought to the disk; their sizes and checksums are known now.
+// 2. Its files are written, by parameter servers too, then brought to the disk; their sizes and checksums are known now.
 // 3. manifest.json, which has them, is written and brought to the disk; then the names in the folder are.
 // 4. The folder gets its name: from here on the checkpoint exists. Then the names in the folder above are brought to the disk.
 // Whatever stops this, a folder of that name is whole. One that lost power between 4's two steps has the new name or the old;
@@ -143,11 +155,12 @@ void write_checkpoint(FileLayer& files, const std::string& folder, CheckpointIma
     files.make_folder(beside);
     image.manifest.files.clear();
     std::vector<std::unique_ptr<WritableFile>> written;
-    for (const auto& file : image.files) {
-      std::uint32_t sum = 0;
-      written.push_back(write_one(files, str(beside, "/", file.name), file, sum));
-      image.manifest.files.push_back({file.name, size_of(file), sum});
+    for (const auto& source : image.files) {
+      auto [facts, file] = write_checkpoint_file(files, beside, source);
+      written.push_back(std::move(file));
+      image.manifest.files.push_back(std::move(facts));
     }
+    if (image.write_others != nullptr) image.write_others(beside, image.manifest);
     for (const auto& file : written) file->sync();
     written.clear();
     const auto text = image.manifest.text();
@@ -177,22 +190,30 @@ OpenedCheckpoint open_checkpoint(const std::string& folder) {
   const trace::Span span("read checkpoint", trace::Category::kCheckpoint, {"checkpoint", checkpoint.manifest.number});
   for (const auto& file : checkpoint.manifest.files) {
     const auto path = str(folder, "/", file.name);
-    std::shared_ptr<data::MappedFile> mapped;
-    if (is_folder(path)) throw_folder(path);
-    try {
-      mapped = std::make_shared<data::MappedFile>(path);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNotFound) throw;
-      throw Error(ErrorCode::kDataLoss, str("'", path, "' is missing"));
-    }
-    if (mapped->size() != file.bytes)
-      throw Error(ErrorCode::kDataLoss, str("'", path, "' is damaged: it has ", mapped->size(), " bytes of ", file.bytes));
+    auto mapped = map_file(path);
+    require_size(path, mapped->size(), file);
     checkpoint.files[file.name].bytes = std::move(mapped);
   }
-  check_sums(checkpoint);
+  for (const auto& file : checkpoint.manifest.files)
+    if (!checkpoint.manifest.is_of_server(file.name))
+      require_sum(str(folder, "/", file.name), *checkpoint.files.at(file.name).bytes, file);
   for (auto& [name, file] : checkpoint.files)
     file.header = parse_safetensors(file.bytes->bytes(), str("'", folder, "/", name, "'"));
   return checkpoint;
+}
+
+OpenedCheckpoint::File open_checkpoint_file(const std::string& folder, const std::string& name) {
+  const auto path = str(folder, "/", name);
+  OpenedCheckpoint::File file{map_file(path), {}};
+  file.header = parse_safetensors(file.bytes->bytes(), str("'", path, "'"));
+  return file;
+}
+
+void check_checkpoint_file(const std::string& folder, const Manifest::File& file) {
+  const auto path = str(folder, "/", file.name);
+  const auto mapped = map_file(path);
+  require_size(path, mapped->size(), file);
+  require_sum(path, *mapped, file);
 }
 
 }  // namespace lockstep

@@ -113,7 +113,7 @@ std::string CheckpointManager::save(const CheckpointInfo& info) {
     s.directory.prepare();
     s.plan = s.checkpoint.state_->plan(std::move(parts), info);
     const auto mine = s.plan.image.manifest.number = s.directory.next_number();
-    if (!s.is_async) {
+    if (!s.is_async || s.checkpoint.state_->has_file_parts()) {
       s.write();
     } else {
       const trace::Span span("copy checkpoint", trace::Category::kCheckpoint);
@@ -132,7 +132,8 @@ std::optional<RestoredCheckpoint> CheckpointManager::restore_latest(const Restor
   const auto name = internal::together(s.workers(), "CheckpointManager::restore_latest", [&] {
     if (!s.is_first()) return std::string();
     std::vector<std::string> damage;
-    opened = s.directory.open_newest(damage);
+    opened =
+        s.directory.open_newest(damage, [&](const OpenedCheckpoint& one) { s.checkpoint.state_->check_server_files(one); });
     if (!opened && damage.empty()) return std::string();
     if (!opened) throw Error(ErrorCode::kDataLoss, str("no checkpoint in '", directory(), "' is whole: ", join("; ", damage)));
     for (const auto& one : damage) log_warning(str(one, "; the checkpoint before it is used"));

@@ -45,6 +45,10 @@ struct Checkpoint::State {
   internal::SavePlan plan(internal::Parts parts, const CheckpointInfo& info) const;
   // Bytes of the tensors that plan() would leave where they are.
   static std::size_t live_bytes(const internal::Parts& parts);
+  // Whether others write files of it; see FilePart.
+  bool has_file_parts() const;
+  // Has files that parameter servers wrote read, here or by servers. Throws kDataLoss.
+  void check_server_files(const OpenedCheckpoint& opened) const;
   // Checks on all workers that everything fits, then restores it.
   RestoredCheckpoint restore(const OpenedCheckpoint& opened, const RestoreOptions& options) const;
 

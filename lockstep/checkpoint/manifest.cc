@@ -44,6 +44,7 @@ Json json_of(const Manifest& manifest) {
     if (!part.weights_file.empty()) one["weights_file"] = part.weights_file;
     if (!part.texts.empty()) one["values"] = part.texts;
     if (!part.blobs.empty()) one["values_in_state_file"] = part.blobs;
+    if (!part.server_files.empty()) one["files_of_servers"] = part.server_files;
     json["parts"].push_back(std::move(one));
   }
   return json;
@@ -79,6 +80,8 @@ Manifest manifest_of(const Json& json) {
     if (one.contains("weights_file")) part.weights_file = file_name(one.at("weights_file"));
     if (one.contains("values")) one.at("values").get_to(part.texts);
     if (one.contains("values_in_state_file")) one.at("values_in_state_file").get_to(part.blobs);
+    if (one.contains("files_of_servers"))
+      for (const auto& file : one.at("files_of_servers")) part.server_files.push_back(file_name(file));
     manifest.parts.push_back(std::move(part));
   }
   return manifest;
@@ -97,6 +100,16 @@ Json parse_bounded(const std::string& text) {
 const Manifest::Part* Manifest::find_part(const std::string& name) const {
   const auto found = std::ranges::find(parts, name, &Part::name);
   return found == parts.end() ? nullptr : &*found;
+}
+
+const Manifest::File* Manifest::find_file(const std::string& name) const {
+  const auto found = std::ranges::find(files, name, &File::name);
+  return found == files.end() ? nullptr : &*found;
+}
+
+bool Manifest::is_of_server(const std::string& file) const {
+  return std::ranges::any_of(
+      parts, [&](const Part& part) { return std::ranges::find(part.server_files, file) != part.server_files.end(); });
 }
 
 std::string Manifest::text() const {

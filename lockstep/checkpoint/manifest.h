@@ -32,6 +32,7 @@ struct Manifest {
     std::string weights_file = "";  // has its tensors under their own names; "": they are in kStateFile as "part/name"
     std::map<std::string, std::string> texts = {};  // its small values
     std::vector<std::string> blobs = {};            // its other values: bytes in kStateFile, "part/name"
+    std::vector<std::string> server_files = {};     // that parameter servers wrote: see checkpoint/server_files.h
   };
 
   std::int64_t number = 0;
@@ -43,6 +44,9 @@ struct Manifest {
   std::vector<Part> parts = {};
 
   const Part* find_part(const std::string& name) const;
+  const File* find_file(const std::string& name) const;
+  // Whether a parameter server wrote it. Who restores it checks it, too: it may be larger than one task's memory.
+  bool is_of_server(const std::string& file) const;
 
   // Indented JSON that ends with its own checksum. Throws kInvalidArgument for texts that are not UTF-8.
   std::string text() const;

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/copy_bytes.h"
+#include "lockstep/checkpoint/server_files.h"
 
 namespace lockstep {
 namespace {
@@ -144,7 +145,31 @@ void save_weights(const std::string& path, const NamedTensors& tensors, const st
   write_file_safely(real_files(), path, pieces);
 }
 
+namespace {
+
+LoadedWeights load_from_checkpoint(const std::string& folder) {
+  const auto opened = open_checkpoint(folder);
+  const auto& parts = opened.manifest.parts;
+  const auto part = std::ranges::find_if(
+      parts, [](const Manifest::Part& one) { return !one.weights_file.empty() || !one.server_files.empty(); });
+  if (part == parts.end())
+    throw Error(ErrorCode::kInvalidArgument, str("the checkpoint '", folder, "' has no model; track one when it is saved"));
+  auto names = part->server_files;
+  if (names.empty()) names = {part->weights_file};
+  std::map<std::string, OpenedCheckpoint::File> files;
+  for (const auto& name : names) {
+    const auto* const facts = opened.manifest.find_file(name);
+    if (facts == nullptr) throw Error(ErrorCode::kDataLoss, str("'", folder, "': the manifest does not know '", name, "'"));
+    if (!part->server_files.empty()) check_checkpoint_file(folder, *facts);
+    files.insert(*opened.files.find(name));
+  }
+  return {internal::SavedVariables(files).joined(), {}};
+}
+
+}  // namespace
+
 LoadedWeights load_weights(const std::string& path) {
+  if (is_folder(path)) return load_from_checkpoint(path);
   OpenedCheckpoint::File file{std::make_shared<data::MappedFile>(path), {}};
   file.header = parse_safetensors(file.bytes->bytes(), lockstep::str("the file '", path, "'"));
   LoadedWeights weights{{}, file.header.metadata};

@@ -36,7 +36,8 @@ struct LoadedWeights {
   NamedTensors tensors = {};  // in the memory of the CPU
   std::map<std::string, std::string> metadata = {};
 };
-// Throws kNotFound, kDataLoss or kInvalidArgument: see parse_safetensors.
+// Of a file, or of a checkpoint's folder: its first model then, whether one process or parameter servers wrote it. Throws
+// kNotFound, kDataLoss or kInvalidArgument: see parse_safetensors.
 LoadedWeights load_weights(const std::string& path);
 
 struct LoadOptions {
@@ -45,8 +46,8 @@ struct LoadOptions {
   bool strict = true;
 };
 
-// Reads a safetensors file, or an archive that torch::save made of the same module, into all replicas; outside run(), and with
-// several workers on all of them. Returns what did not fit, a line each.
+// Reads a safetensors file, a checkpoint's folder, or an archive that torch::save made of the same module, into all replicas;
+// outside run(), and with several workers on all of them. Returns what did not fit, a line each.
 std::vector<std::string> load_weights_into(ModuleReplicas& model, const std::string& path, const LoadOptions& options = {});
 template <typename M>
 std::vector<std::string> load_weights_into(const MirroredModule<M>& model, const std::string& path,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <shared_mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -102,6 +103,7 @@ std::shared_ptr<ClientTable::Client> ClientTable::client_of(const Sender& sender
 
 std::string ClientTable::once(const Sender& sender, const std::function<std::string()>& work, const Deadline& deadline) {
   auto mine = std::make_shared<Answer>();
+  const std::shared_lock pass(gate_);
   std::unique_lock lock(mu_);
   const auto client = client_of(sender);
   for (;;) {
@@ -220,6 +222,11 @@ bool ClientTable::is_new(const Sender& sender) const {
   if (found == clients_.end()) return true;
   const auto& client = *found->second;
   return sender.sequence >= client.answered_below && !client.answers.contains(sender.sequence);
+}
+
+void ClientTable::while_quiet(const std::function<void()>& fn) {
+  const std::lock_guard alone(gate_);
+  fn();
 }
 
 ClientState ClientTable::state(std::uint64_t client) const {

@@ -11,6 +11,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/ps/store_messages.h"
+#include "lockstep/ps/turn_mutex.h"
 
 namespace lockstep::ps {
 
@@ -37,6 +38,9 @@ class ClientTable {
   // Whether once() would call its `work`.
   bool is_new(const Sender& sender) const;
 
+  // Calls fn while no `work` is being done: those that come wait until it has returned.
+  void while_quiet(const std::function<void()>& fn);
+
   ClientState state(std::uint64_t client) const;
   std::size_t size() const;
 
@@ -54,6 +58,8 @@ class ClientTable {
 
   // Const after construction.
   const std::size_t most_clients_;
+
+  TurnMutex gate_;  // shared by once(); before mu_
 
   mutable std::mutex mu_;
   std::condition_variable done_;

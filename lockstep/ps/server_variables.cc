@@ -256,6 +256,11 @@ Variable ServerVariables::find(const VariableAddress& given, std::shared_ptr<Rep
   return internal::handle_of(std::make_shared<OnServers>(shared_from_this(), address, replicas), described(address), replicas);
 }
 
+std::string stored_name(const VariableAddress& address) {
+  const auto& first = address.parts[0].name;
+  return address.parts.size() == 1 ? first : first.substr(0, first.rfind("/part_"));
+}
+
 const VariableAddress* address_of(const Variable& variable) {
   const auto* const remote = dynamic_cast<const Addressed*>(variable.remote());
   return remote == nullptr ? nullptr : &remote->address();

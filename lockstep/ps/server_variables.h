@@ -110,6 +110,9 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   std::set<std::string> begun_;       // copies of this worker's
 };
 
+// The whole variable's name on the servers: of its first part, without "/part_0" where there are more.
+std::string stored_name(const VariableAddress& address);
+
 // Null for a variable that lives in this process.
 const VariableAddress* address_of(const Variable& variable);
 

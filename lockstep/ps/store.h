@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -22,7 +23,11 @@ struct StoreOptions {
   std::shared_ptr<Memory> memory = nullptr;  // shared with other stores, in place of one of `most_bytes`
   ChangeOrder* order = nullptr;              // of what changes it; must outlive the store. null: variables have their own
   std::size_t most_clients = 4'096;          // that are remembered: more than a job has processes. See Note [exactly once]
+  // Counts operations that were done, before who asked is told so. Null: nobody does.
+  std::atomic<std::uint64_t>* done = nullptr;
 };
+
+class ClientTable;
 
 // The variables of one parameter server. What a request asks for is looked at before anything is changed; a request that is
 // refused has changed nothing, and the store goes on: kNotFound for a variable that is not here, kInvalidArgument for values
@@ -59,6 +64,13 @@ class VariableStore {
   // What copy_of() gives, on the other side.
   void take_copy(Incoming& request);
   void take_clients(const std::string& copy);
+
+  // For files: a variable whose values are whatever is in its memory, to be filled by StoredVariable::change(), with a new
+  // rule. Throws kFailedPrecondition when there is one of its name, and as a request to create it.
+  std::shared_ptr<StoredVariable> add(const Description& description);
+  // Who has asked for what; ClientTable::while_quiet() keeps all requests away that change something.
+  ClientTable& clients();
+  const StoreOptions& options() const noexcept;
 
   // Of the payload of one reply; who wants more reads in pieces.
   static constexpr std::size_t kMostReplyBytes = std::size_t{16} << 20;

@@ -77,11 +77,7 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
   const auto pieces = is_given ? std::vector{piece_of(value)} : std::vector<Piece>();
   const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
   const auto insert = [&] {
-    std::unique_lock lock(mu);
-    const auto [place, is_new] = variables.emplace(description.name, made);
-    const auto there = place->second;
-    if (is_new) bytes += there->bytes(), ++names_changed;
-    lock.unlock();
+    const auto [there, is_new] = keep(made);
     return is_new ? CreateReply{true, 0} : is_there(*there, description);
   };
   if (options.order == nullptr || redo != Redo::kNo) return insert();
@@ -90,6 +86,26 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
   };
   const Change change{methods::kCreate, request.sender, {{0, pieces}}, fields};
   return from_bytes<CreateReply>(in_turn(change, [&] { return to_bytes(insert()); }));
+}
+
+std::pair<std::shared_ptr<StoredVariable>, bool> VariableStore::State::keep(const std::shared_ptr<StoredVariable>& made) {
+  const std::unique_lock lock(mu);
+  const auto [place, is_new] = variables.emplace(made->name(), made);
+  if (is_new) bytes += made->bytes(), ++names_changed;
+  return {place->second, is_new};
+}
+
+std::shared_ptr<StoredVariable> VariableStore::State::add(const Description& description) {
+  require_possible(description);
+  const auto text = str("variable '", description.name, "'");
+  std::vector<Memory::Reservation> reserved;
+  reserved.push_back(memory->reserve(bytes_of(description.dtype, description.shape, text), text));
+  const auto value = allocate(description.shape, description.dtype, text);
+  auto rule = make_rule(description, value);
+  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer"));
+  const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
+  if (!keep(made).second) throw Error(ErrorCode::kFailedPrecondition, str(text, " is there already"));
+  return made;
 }
 
 std::unique_ptr<UpdateRule> VariableStore::State::make_rule(const Description& description, const at::Tensor& value) {
@@ -214,6 +230,7 @@ UpdateReply VariableStore::State::apply(const UpdateRequest& request, const Prep
     }
   }
   updates.add(request.operations.size());
+  if (options.done != nullptr) *options.done += request.operations.size();
   return reply;
 }
 

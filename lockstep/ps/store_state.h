@@ -38,6 +38,9 @@ struct VariableStore::State {
   std::shared_ptr<StoredVariable> find(const std::string& name) const;
   CreateReply create(const CreateRequest& request, Incoming& payload, Redo redo = Redo::kNo);
   std::unique_ptr<UpdateRule> make_rule(const Description& description, const at::Tensor& value);
+  std::shared_ptr<StoredVariable> add(const Description& description);
+  // Puts it in its place, whether it is new; otherwise gives the one that was there.
+  std::pair<std::shared_ptr<StoredVariable>, bool> keep(const std::shared_ptr<StoredVariable>& made);
   CreateReply is_there(const StoredVariable& old, const Description& wanted) const;
   void remove(const RemoveRequest& request, Redo redo = Redo::kNo);
   Prepared prepare(const UpdateRequest& request, Incoming& payload, Redo redo = Redo::kNo);

@@ -212,4 +212,10 @@ void StoredVariable::look(
   fn(value_, rule_.get(), version_);
 }
 
+void StoredVariable::change(
+    const std::function<std::uint64_t(at::Tensor& value, UpdateRule* rule, std::uint64_t version)>& fn) {
+  const std::lock_guard lock(mu_);
+  version_ = fn(value_, rule_.get(), version_);
+}
+
 }  // namespace lockstep::ps

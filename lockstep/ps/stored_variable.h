@@ -69,6 +69,10 @@ class StoredVariable {
   // on another server.
   void look(const std::function<void(const at::Tensor& value, const UpdateRule* rule, std::uint64_t version)>& fn) const;
 
+  // Calls fn with the value and the rule (null: none) while nobody else reads or updates them. What it returns is the version
+  // from now on.
+  void change(const std::function<std::uint64_t(at::Tensor& value, UpdateRule* rule, std::uint64_t version)>& fn);
+
  private:
   // Const after construction.
   const Description description_;

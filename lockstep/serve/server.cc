@@ -5,10 +5,15 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <random>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/file_layer.h"
 #include "lockstep/cluster/resolve.h"
 #include "lockstep/cluster/roles.h"
 #include "lockstep/ps/closure_service.h"
@@ -21,8 +26,11 @@
 #include "lockstep/ps/step_arbiter.h"
 #include "lockstep/ps/store.h"
 #include "lockstep/ps/task_report.h"
+#include "lockstep/serve/checkpoint_service.h"
 #include "lockstep/serve/share_cores.h"
+#include "lockstep/serve/snapshots.h"
 #include "lockstep/serve/task_metrics.h"
+#include "lockstep/serve/update_counter.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
 #include "lockstep/train/optimizers/server_rule.h"
@@ -66,6 +74,27 @@ Task task_of(const ClusterResolver* resolver) {
   return {*resolver->task_type(), resolver->task_id().value_or(0)};
 }
 
+// Nothing: it keeps none. Throws kInvalidArgument for a period that is none.
+std::optional<internal::SnapshotOptions> snapshot_options(const Task& task, const ServerOptions& options) {
+  const Environment environment;
+  const auto folder =
+      options.snapshot_folder.empty() ? environment.get("LOCKSTEP_SNAPSHOT_FOLDER").value_or("") : options.snapshot_folder;
+  if (folder.empty()) return std::nullopt;
+  internal::SnapshotOptions kept{str(folder, "/ps-", task.index), ps::task_name(task), str("-ps-", task.index)};
+  const auto text = environment.get("LOCKSTEP_SNAPSHOT_SECONDS");
+  if (options.snapshot_every.count() != 0) {
+    kept.every = options.snapshot_every;
+  } else if (text) {
+    const auto seconds = whole_number<double>(*text);
+    if (!seconds || !(*seconds > 0 && *seconds < 1e9))
+      throw Error(ErrorCode::kInvalidArgument,
+                  str("LOCKSTEP_SNAPSHOT_SECONDS is '", *text, "'; it is a number of seconds above 0"));
+    kept.every = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*seconds));
+  }
+  require(kept.every.count() > 0, "ServerOptions::snapshot_every must be above 0");
+  return kept;
+}
+
 std::vector<std::string> devices_of(const ServerOptions& options) {
   if (!options.devices.empty()) return options.devices;
   const auto gpus = list_logical_devices("GPU");
@@ -86,10 +115,12 @@ struct Server::State {
   const std::string name;
   const ps::TaskReport start;  // of a report
   std::map<std::string, ps::Method> methods;
-  std::unique_ptr<ps::VariableStore> store;      // of a parameter server; of a worker, its copies of per-worker variables
-  std::unique_ptr<ps::HeldGradients> gradients;  // of a parameter server, as the next two
+  std::unique_ptr<internal::UpdateCounter> counter;  // of a parameter server that keeps snapshots
+  std::unique_ptr<ps::VariableStore> store;          // of a parameter server; of a worker, its copies of per-worker variables
+  std::unique_ptr<ps::HeldGradients> gradients;      // of a parameter server, as the next three
   ps::StepArbiter arbiter;
   std::unique_ptr<ps::ReplicaHost> replicas;
+  std::unique_ptr<internal::Snapshots> snapshots;
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
   std::unique_ptr<WorkerStrategy> strategy;
@@ -128,19 +159,34 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
 void Server::State::serve_variables(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {
   ps::StoreOptions of_store{.rules = make_server_rule, .most_bytes = options.most_bytes};
   of_store.memory = std::make_shared<ps::Memory>(options.most_bytes);
-  store = std::make_unique<ps::VariableStore>(of_store);
-  methods = store->methods();
   ps::ReplicaHostOptions of_replicas{.server = static_cast<std::uint32_t>(task.index), .store = of_store};
   const auto rpc = ps::rpc_options(options.secret, options.tls);
   for (const auto& [index, address] : spec.tasks("ps")) {
     const auto other = ps::task_name({"ps", index});
     of_replicas.servers.push_back(ps::target_of(std::make_shared<ps::RpcChannel>(other, Address::parse(address, other), rpc)));
   }
+  const auto kept = snapshot_options(task, options);
+  if (kept) {
+    real_files().make_folder(kept->folder);
+    counter = std::make_unique<internal::UpdateCounter>(kept->folder + "/updates.count");
+    of_store.done = &counter->count();
+  }
+  store = std::make_unique<ps::VariableStore>(of_store);
+  ServerRecovery recovery{name,
+                          static_cast<std::uint64_t>(std::random_device()()) << 32 | static_cast<std::uint32_t>(getpid())};
+  if (kept) {
+    snapshots = std::make_unique<internal::Snapshots>(*store, *counter, *kept);
+    recovery = snapshots->recovery();
+  }
   replicas = std::make_unique<ps::ReplicaHost>(of_replicas);
-  methods.merge(replicas->methods());
   gradients = std::make_unique<ps::HeldGradients>(*store, options.most_bytes);
+  methods = store->methods();
+  methods.merge(replicas->methods());
   methods.merge(gradients->methods());
   methods.merge(arbiter.methods());
+  methods.merge(internal::checkpoint_methods(*store, real_files()));
+  methods[ServerRecovery::kMethod] = {[recovery](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(recovery); },
+                                      ps::HandlerKind::kQuick};
 }
 
 void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, const ServerOptions& options) {

@@ -27,10 +27,16 @@ struct ServerOptions {
   // whose port the task's number in the cluster is added (the chief's is 0, then come workers and parameter servers); without
   // that, nowhere.
   std::string metrics = "";
+  // Of a parameter server: the folder where it keeps snapshots, one below it for each server; see serve/snapshots.h. "":
+  // LOCKSTEP_SNAPSHOT_FOLDER, and where that is not set there are none.
+  std::string snapshot_folder = "";
+  // How often. 0: LOCKSTEP_SNAPSHOT_SECONDS, else every minute.
+  std::chrono::nanoseconds snapshot_every = {};
 };
 
 // A parameter server, or a worker that does what a coordinator schedules. Serves at its address in the cluster from its
-// construction to its end, whether there is a coordinator or not: one that comes back finds the variables.
+// construction to its end, whether there is a coordinator or not: one that comes back finds the variables. A parameter server
+// that is started again has the variables of its last snapshot before it serves, where it keeps some; without, it has none.
 class Server {
  public:
   // `cluster_resolver` null: what the environment describes. Throws kInvalidArgument when this task is no ps and no worker of a

@@ -9,6 +9,7 @@
 #include "lockstep/cluster/roles.h"
 #include "lockstep/cluster/tf_config_cluster_resolver.h"
 #include "lockstep/ps/connections.h"
+#include "lockstep/ps/restart_watch.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/task_report.h"
 #include "lockstep/ps/view_keeper.h"
@@ -96,6 +97,7 @@ ParameterServerStrategy::ParameterServerStrategy(Start start)
       connections_(std::move(start.connections)),
       variables_(std::move(start.variables)) {
   variables_->set_replicas(replicas().shared_from_this());
+  restarts_ = std::make_unique<ps::RestartWatch>(connections_->servers);
   answer_questions(start.rpc);
   log_info(str(kName, ": the coordinator of ", connections_->workers.size(), " workers and ", connections_->servers.size(),
                " parameter servers"));
@@ -118,6 +120,8 @@ void ParameterServerStrategy::answer_questions(const ps::RpcOptions& rpc) {
     return report;
   });
 }
+
+std::vector<ServerRecovery> ParameterServerStrategy::server_recoveries() { return restarts_->ask(); }
 
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, const CoordinatorOptions& options) {
   const std::lock_guard lock(strategy.mu_);

@@ -6,16 +6,19 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/coordination.h"
 #include "lockstep/ps/cluster_coordinator.h"
 #include "lockstep/ps/partitioner.h"
+#include "lockstep/ps/recovery.h"
 #include "lockstep/strategy/strategy.h"
 
 namespace lockstep {
 
 namespace ps {
+class RestartWatch;
 class ServerVariables;
 struct Connections;
 }  // namespace ps
@@ -66,6 +69,11 @@ class ParameterServerStrategy : public Strategy {
   template <typename M, typename... Args>
   HostedModel<M> hosted(const Args&... args);
 
+  // How each parameter server began: from which snapshot, and how many updates that had been acknowledged are lost. Asks them
+  // now; throws kUnavailable or kDeadlineExceeded naming one that does not answer. The log says it, too, when one is started
+  // again while the job runs.
+  std::vector<ServerRecovery> server_recoveries();
+
   // For ClusterCoordinator and hosted models.
   const std::shared_ptr<ps::Connections>& connections() const noexcept { return connections_; }
   const std::shared_ptr<ps::ServerVariables>& variables() const noexcept { return variables_; }
@@ -82,6 +90,7 @@ class ParameterServerStrategy : public Strategy {
   std::shared_ptr<const ClusterResolver> resolver_;
   std::shared_ptr<ps::Connections> connections_;
   std::shared_ptr<ps::ServerVariables> variables_;
+  std::unique_ptr<ps::RestartWatch> restarts_;
 
   // Guarded by mu_.
   std::mutex mu_;

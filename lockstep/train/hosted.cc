@@ -80,6 +80,8 @@ HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_
     embeddings[i].second->set_table(servers_->find(addresses.embeddings[i], replicas));
     embeddings_.push_back(embeddings[i].second);
   }
+  for (const auto* const group : {&addresses.parameters, &addresses.buffers, &addresses.embeddings})
+    for (const auto& address : *group) names_.push_back(ps::stored_name(address));
   if (addresses.gradients_per_step == 0) return;
   ps::SyncOptions options{.gradients_per_step = addresses.gradients_per_step};
   for (const auto* const group : {&addresses.buffers, &addresses.embeddings, &addresses.parameters})
@@ -87,6 +89,8 @@ HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_
   if (worker) options.worker = static_cast<std::uint32_t>(*worker);
   steps_.emplace(servers_->client(), options);
 }
+
+std::vector<std::string> HostedParts::names() const { return names_; }
 
 void HostedParts::pull() {
   const torch::NoGradGuard no_grad;

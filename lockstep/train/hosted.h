@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/server_part.h"
 #include "lockstep/ps/cluster_coordinator.h"
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/ps/sync_worker.h"
@@ -72,6 +73,8 @@ class HostedParts {
   void forget();
   void assign(const torch::nn::Module& values);
   void set_learning_rate(double rate);
+  // On the servers: of whole variables.
+  std::vector<std::string> names() const;
 
  private:
   using Tensors = std::vector<std::pair<Variable, at::Tensor>>;
@@ -83,6 +86,7 @@ class HostedParts {
   Tensors parameters_;
   Tensors buffers_;
   std::vector<std::shared_ptr<HostedEmbeddingImpl>> embeddings_;
+  std::vector<std::string> names_;
 
   // Used by one thread at a time.
   std::optional<ps::SyncWorker> steps_;  // when it is synchronous
@@ -176,6 +180,8 @@ class HostedModel {
   const std::shared_ptr<M>& local() const noexcept { return state_->module; }
   // The servers get these values, of the coordinator's copy: after weights were loaded into it.
   void assign(const M& module) { parts().assign(module); }
+  // Of its variables on the servers.
+  std::vector<std::string> variable_names() { return parts().names(); }
 
   const std::shared_ptr<ps::ServerVariables>& servers() const noexcept { return state_->servers; }
   const std::shared_ptr<const ps::ResourceRecord>& record() const {
@@ -241,6 +247,13 @@ struct ValueCodec<internal::HostedParts::Addresses> {
 };
 
 }  // namespace ps
+
+// A hosted model's variables, with their optimizers' states, for Checkpoint::track. Where they come back under the same name as
+// a model of one process (`mirrored<Net>()`), they are its weights, and the other way round; see checkpoint/server_part.h.
+template <typename M>
+std::shared_ptr<Trackable> server_part(const ParameterServerStrategy& strategy, HostedModel<M>& model) {
+  return server_part(strategy.connections(), model.variable_names());
+}
 
 template <typename M, typename... Args>
 HostedModel<M> ParameterServerStrategy::hosted(const Args&... args) {
