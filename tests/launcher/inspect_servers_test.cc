@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cluster/coordination.h"
 #include "lockstep/ps/fields.h"
 #include "tests/launcher/command.h"
 #include "tests/support/free_ports.h"
@@ -14,9 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-using testing::lockstep_command;
 using ::testing::Not;
-using testing::Scratch;
 
 struct InspectServers : ::testing::Test {
   InspectServers() {
@@ -124,6 +123,16 @@ TEST_F(InspectServers, NeedsTheSecretOfTheJob) {
   const auto friendly = inspect(spec.task_address("chief", 0), "LOCKSTEP_JOB_SECRET=sesame");
   EXPECT_EQ(friendly.exit_code, 0);
   EXPECT_THAT(friendly.output, HasSubstr("37 closures wait"));
+}
+
+// Its coordinator knows nothing of parameter servers, and is asked for its members, without the secret.
+TEST_F(InspectServers, OfAJobWithoutParameterServersShowsItsMembers) {
+  const ClusterSpec workers({{"worker", {"127.0.0.1:1"}}});
+  const CoordinationServer coordinator({"127.0.0.1", 0}, workers, {{"worker", 0}}, {.secret = "sesame"});
+  const CoordinationClient member({"127.0.0.1", coordinator.port()}, workers, {"worker", 0}, {.secret = "sesame"});
+  const auto result = inspect(str("127.0.0.1:", coordinator.port()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(ContainsRegex("task +host +process +step"), ContainsRegex("worker 0 ")));
 }
 
 TEST_F(InspectServers, SaysThatNobodyIsThere) {

@@ -20,6 +20,12 @@ double seconds(std::uint64_t nanoseconds) {
 // One digit after the point where that says something.
 std::string shown(double number) { return str(number < 100 ? std::round(number * 10) / 10 : std::round(number)); }
 
+// "12 ms", "1.5 s"
+std::string shown_time(std::uint64_t nanoseconds) {
+  const auto time = seconds(nanoseconds);
+  return time < 1 ? str(std::round(time * 1000), " ms") : str(shown(time), " s");
+}
+
 std::string shown_bytes(std::uint64_t bytes) {
   constexpr std::array kUnits = {"B", "KB", "MB", "GB", "TB"};
   constexpr double kThousand = 1000;
@@ -173,9 +179,9 @@ void print_servers(std::ostream& out, const ServersView& view, bool as_json) {
               [](Row& cells, const ps::TaskReport& report) {
                 const auto of = report.worker.value_or(ps::closures::Status());
                 const bool is_busy = !of.function.empty();
-                cells.insert(cells.end(), {str(report.pid), str(of.finished), str(of.failed), str(of.waiting),
-                                           str(of.resources), is_busy ? str(shown(seconds(of.nanoseconds)), " s") : "-",
-                                           is_busy ? cut(of.function, 60) : "none"});
+                cells.insert(cells.end(),
+                             {str(report.pid), str(of.finished), str(of.failed), str(of.waiting), str(of.resources),
+                              is_busy ? shown_time(of.nanoseconds) : "-", is_busy ? cut(of.function, 60) : "none"});
               });
   for (const auto& answer : view.tasks) print_variables(out, answer);
   print_staleness(out, view);
