@@ -95,15 +95,21 @@ void write_epoch(Events& events, const Net& model, const ls::StepStats& stats, i
 }
 // [epoch]
 
+struct Arguments {
+  Arguments(int argc, char** argv) {
+    for (int k = 1; k < argc; ++k) {
+      if (std::string(argv[k]) == "--test") is_test = true;
+      else if (std::string(argv[k]) == "--folder" && k + 1 < argc) folder = argv[++k];
+    }
+  }
+  std::string folder = "observe_logs";
+  bool is_test = false;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string folder = "observe_logs";
-  bool is_test = false;
-  for (int k = 1; k < argc; ++k) {
-    if (std::string(argv[k]) == "--test") is_test = true;
-    else if (std::string(argv[k]) == "--folder" && k + 1 < argc) folder = argv[++k];
-  }
+  const auto [folder, is_test] = Arguments(argc, argv);
   torch::manual_seed(1);
   ls::MultiWorkerMirroredStrategy strategy;
   const int64_t global_batch = 64 * strategy.num_replicas_in_sync();

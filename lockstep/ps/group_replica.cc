@@ -107,7 +107,8 @@ void GroupReplica::serve(const GroupCall& call, Incoming& request, Outgoing& rep
   });
   const auto method = held->methods.find(call.method);
   if (method == held->methods.end())
-    throw Error(ErrorCode::kUnimplemented, str("a replicated group has no method '", call.method, "'"));
+    throw Error(ErrorCode::kUnimplemented, str("a replicated group has no method '", call.method,
+                                               "'; synchronous steps and files of servers need replication = 1"));
   InnerMessage inner(call.fields, request);
   method->second.handler(inner, reply);
 }

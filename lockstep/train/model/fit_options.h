@@ -66,7 +66,8 @@ struct FitOptions {
 };
 
 struct EvaluateOptions {
-  // Absent: all; more than there are is a warning. Under a ParameterServerStrategy that is by shards: see CompileOptions::pss_evaluation_shards.
+  // Absent: all; more than there are is a warning. Under a ParameterServerStrategy that is by shards: see
+  // CompileOptions::pss_evaluation_shards.
   std::optional<std::int64_t> steps = std::nullopt;
   Callbacks callbacks = {};
   Verbose verbose = Verbose::kSilent;
