@@ -95,6 +95,11 @@ void write_epoch(Events& events, const Net& model, const ls::StepStats& stats, i
 }
 // [epoch]
 
+ls::Checkpoint checkpoint_of(Trainer& trainer, ls::Strategy& strategy) {
+  ls::Checkpoint checkpoint(strategy);
+  return checkpoint.track("model", trainer.model).track("optimizer", ls::optimizer_part(trainer.optimizer));
+}
+
 struct Arguments {
   Arguments(int argc, char** argv) {
     for (int k = 1; k < argc; ++k) {
@@ -129,9 +134,7 @@ int main(int argc, char** argv) {
   std::cout << "http://127.0.0.1:" << endpoint.port() << "/metrics\n";
   // [endpoint]
 
-  ls::Checkpoint checkpoint(strategy);
-  checkpoint.track("model", trainer.model).track("optimizer", ls::optimizer_part(trainer.optimizer));
-  ls::CheckpointManager manager(checkpoint, folder + "/checkpoints");
+  ls::CheckpointManager manager(checkpoint_of(trainer, strategy), folder + "/checkpoints");
   ls::StepStats stats(strategy.num_workers());
   ls::StepClock clock;
   int64_t step = 0;
