@@ -134,7 +134,7 @@ def ps_kill_worker(at):
 # All of them: everything waits until one is there again.
 @fault("ps_kill_all_workers")
 def ps_kill_all_workers(at):
-    job = short_job(at, closures=60)
+    job = short_job(at, closures=300)
     at.wait_a_moment(0.2)
     for index in range(3):
         job.kill("worker", index)
@@ -176,7 +176,7 @@ def ps_kill_server(at):
 # The servers keep the variables, the workers serve who comes.
 @fault("ps_kill_coordinator")
 def ps_kill_coordinator(at):
-    job = short_job(at, closures=200)
+    job = short_job(at, closures=800)
     at.wait_a_moment(0.8, least=0.2)
     job.kill("chief", 0)
     expect(job.chief.wait_end(5) is not None, "the chief is still there")
@@ -197,7 +197,7 @@ def stop(at, job_name, index, seconds, job):
 
 @fault("ps_stop_shortly", at_once=2)
 def ps_stop_shortly(at):
-    job = short_job(at, closures=300)
+    job = short_job(at, closures=800)
     at.wait_a_moment(0.3)
     who = at.draw("who", [("worker", 1), ("ps", 0), ("ps", 1), ("chief", 0)])
     stop(at, *who, 1.0, job)
