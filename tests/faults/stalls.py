@@ -6,7 +6,7 @@ from registry import expect, fault
 from tasks import Job, expect_digests, right_digest, words
 from verdicts import expect_words
 
-STEPS = 120
+STEPS = 600  # longer than the first moments, also where a step takes a millisecond
 STALL = 1.0  # seconds until a waiter warns
 TIMEOUT = 4.0  # seconds until it gives up
 TO_SAY = 2.0  # seconds that a warning may come later than it should

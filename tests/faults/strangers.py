@@ -116,7 +116,7 @@ def too_large_message_on_ports(at):
 
 def intrude(at, index, patterns, addresses=None, **variables):
     """A further process comes to a running job and is refused; the job comes to the right weights."""
-    steps = 3 * STEPS  # the intruder must have started before the job is over
+    steps = 6 * STEPS  # the intruder must have started before the job is over
     right_digest(at, 2, steps)
     job = Job(at, 2)
     job.start_and_begin(words("train", steps=steps, timeout=20, join=20, engine=at.draw("engine", ["auto", "gloo"])))
