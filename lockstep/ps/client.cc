@@ -11,6 +11,7 @@
 #include "lockstep/ps/calls.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/store.h"
+#include "lockstep/ps/tensor_bytes.h"
 
 namespace lockstep::ps {
 namespace {
@@ -19,10 +20,6 @@ std::int8_t dtype_of(const at::Tensor& tensor) { return static_cast<std::int8_t>
 
 // The tensor's own memory, where it can be sent from there.
 at::Tensor dense(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
-
-Piece piece_of(const at::Tensor& tensor) {
-  return {{static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}, std::make_shared<at::Tensor>(tensor)};
-}
 
 std::size_t bytes_of(const std::vector<Piece>& pieces) {
   std::size_t bytes = 0;

@@ -11,6 +11,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/step_mean.h"
+#include "lockstep/ps/tensor_bytes.h"
 
 namespace lockstep::ps {
 namespace {
@@ -20,10 +21,6 @@ constexpr std::size_t kMostModels = 1'024;
 constexpr std::size_t kMostSteps = 16;     // of a model that wait; in truth one or two do
 constexpr std::size_t kMostHeld = 65'536;  // of a step
 constexpr std::size_t kLongestName = 1'024;
-
-std::span<std::byte> bytes_in(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
 
 std::size_t id_bytes_of(const Operation& operation) {
   return is_of_rows(operation.kind) ? static_cast<std::size_t>(operation.shape[0]) * sizeof(std::int64_t) : 0;

@@ -5,6 +5,7 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/initial_value.h"
 #include "lockstep/ps/store_state.h"
+#include "lockstep/ps/tensor_bytes.h"
 
 // What changes a store.
 
@@ -12,12 +13,6 @@ namespace lockstep::ps {
 namespace {
 
 constexpr std::chrono::seconds kRepeatWaits{60};  // for the first of the same requests
-
-std::span<std::byte> bytes_in(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
-Piece piece_of(const at::Tensor& tensor) { return {bytes_in(tensor), std::make_shared<at::Tensor>(tensor)}; }
 
 Change change_of(const UpdateRequest& request, const std::vector<Given>& given) {
   Change change{methods::kUpdate, request.sender};

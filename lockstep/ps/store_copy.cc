@@ -4,6 +4,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/store_state.h"
+#include "lockstep/ps/tensor_bytes.h"
 
 // Variables as another store gets them: value, version, and what the rule has learned.
 
@@ -33,10 +34,6 @@ struct CopyRequest {
     fields(sender, description, version, tensors, numbers, staged);
   }
 };
-
-Piece piece_of(const at::Tensor& tensor) {
-  return {{static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}, std::make_shared<at::Tensor>(tensor)};
-}
 
 }  // namespace
 
