@@ -106,7 +106,61 @@ class FitTrainer final : public Trainer {
   double steps_per_second_ = 2;
 };
 
+class LoopTrainer final : public Trainer {
+ public:
+  explicit LoopTrainer(const TrainOptions& options)
+      : workload_(find_workload(options.model)),
+        strategy_(device_names(options.replicas)),
+        scope_(strategy_.scope()),
+        model_(ls::mirrored_from([&] { return make_net(options.model); })),
+        optimizer_(workload_.is_adam
+                       ? ls::optimizer<torch::optim::Adam>(model_, torch::optim::AdamOptions(workload_.learning_rate))
+                       : ls::optimizer<torch::optim::SGD>(model_, torch::optim::SGDOptions(workload_.learning_rate))),
+        dataset_(strategy_.experimental_distribute_dataset(make_dataset(workload_, options.replicas))),
+        batches_(dataset_.make_iterator()) {}
+
+  Window train(double seconds) override {
+    Window window;
+    const auto start = Clock::now();
+    do {
+      losses_.add(step());
+      ++window.steps;
+      window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    } while (window.seconds < seconds);
+    window.examples = window.steps * workload_.batch * strategy_.num_replicas_in_sync();
+    window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
+    window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce("sum", loss).template item<double>(); });
+    return window;
+  }
+
+ private:
+  ls::PerReplica<at::Tensor> step() {
+    const auto global_batch = workload_.batch * strategy_.num_replicas_in_sync();
+    return strategy_.run(
+        [&](const at::Tensor& x, const at::Tensor& y) {
+          const auto losses = model_->loss(model_->forward(x), y, LossReduction::kNone);
+          const auto loss = ls::compute_average_loss(losses, global_batch);
+          loss.backward();
+          optimizer_.step();
+          return loss.detach();
+        },
+        *batches_.next());
+  }
+
+  // In this order: the model and the optimizer belong to the scope.
+  const Workload workload_;
+  ls::MirroredStrategy strategy_;
+  ls::Scope scope_;
+  ls::MirroredModule<Net> model_;
+  ls::Optimizer optimizer_;
+  ls::DistributedDataset dataset_;
+  ls::DistributedIterator batches_;
+  RecentLosses<ls::PerReplica<at::Tensor>> losses_;
+};
+
 }  // namespace
+
+std::unique_ptr<Trainer> make_loop_trainer(const TrainOptions& options) { return std::make_unique<LoopTrainer>(options); }
 
 std::unique_ptr<Trainer> make_fit_trainer(const TrainOptions& options, bool has_everything) {
   return std::make_unique<FitTrainer>(options, has_everything);

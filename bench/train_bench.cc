@@ -1,8 +1,8 @@
 // Trains one of the models W1 to W5 in one of several ways, in windows that a driver asks for on standard input, so that
 // several such programs can take turns on one machine:
 //
-//   train_bench --mode=lockstep|lockstep_no_overlap|worker|worker_no_overlap|independent|threads|fit|fit_everything --model=W1
-//   run 1.5     trains for 1.5 seconds and prints one JSON line: examples/s, loss, processor seconds, page faults
+//   train_bench --mode=lockstep|lockstep_no_overlap|worker|worker_no_overlap|independent|threads|fit|fit_everything|loop
+//   --model=W1 run 1.5     trains for 1.5 seconds and prints one JSON line: examples/s, loss, processor seconds, page faults
 //   memory      prints the process's peak memory
 //   quit
 //
@@ -50,6 +50,7 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
   if (arguments.mode == "lockstep_no_overlap") return make_lockstep_trainer(arguments.train, /*has_overlap=*/false);
   if (arguments.mode == "worker") return make_worker_trainer(arguments.train, /*has_overlap=*/true);
   if (arguments.mode == "worker_no_overlap") return make_worker_trainer(arguments.train, /*has_overlap=*/false);
+  if (arguments.mode == "loop") return make_loop_trainer(arguments.train);
   if (arguments.mode == "fit") return make_fit_trainer(arguments.train, /*has_everything=*/false);
   if (arguments.mode == "fit_everything") return make_fit_trainer(arguments.train, /*has_everything=*/true);
   if (arguments.mode == "independent" || arguments.mode == "threads") return make_plain_trainer(arguments.train);

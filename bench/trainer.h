@@ -77,6 +77,9 @@ std::unique_ptr<Trainer> make_worker_trainer(const TrainOptions& options, bool h
 // scalars of every step and a trace of all steps.
 std::unique_ptr<Trainer> make_fit_trainer(const TrainOptions& options, bool has_everything);
 
+// The training of make_fit_trainer() as a loop that a user writes: the same dataset distributed, compute_average_loss.
+std::unique_ptr<Trainer> make_loop_trainer(const TrainOptions& options);
+
 std::vector<std::string> device_names(int replicas);
 
 void to_channels_last(torch::nn::Module& module);

@@ -77,11 +77,16 @@ class Contender:
         """`environment`: one for all processes, or a list with one for each."""
         self.name = name
         each = environment if isinstance(environment, list) else [environment] * len(commands)
-        self.processes = [Process(f"{name}.{k}", command, each[k], log_folder) for k, command in enumerate(commands)]
+        self.starts = [(f"{name}.{k}", command, each[k], log_folder) for k, command in enumerate(commands)]
+        self.start()
         self.samples = []
+        self.disturbed = 0  # samples during which something else ran
+
+    def start(self):
+        """New processes, which have learnt nothing; the samples of those before them stay."""
+        self.processes = [Process(*start) for start in self.starts]
         self.losses = []
         self.windows = []  # the answers of the first process
-        self.disturbed = 0  # samples during which something else ran
 
     def wait_until_ready(self, within=120):
         return [process.receive(within) for process in self.processes][0]

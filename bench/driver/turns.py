@@ -7,8 +7,12 @@ from driver.report import row
 
 
 class Turns:
-    def __init__(self, model, settings, plans, foreign):
-        """`plans`: (who, variant, commands, environment) of each; those of `foreign` may be missing."""
+    def __init__(self, model, settings, plans, foreign, lives=1):
+        """`plans`: (who, variant, commands, environment) of each; those of `foreign` may be missing.
+
+        `lives`: how often all are started anew; the rounds are divided among them.
+        """
+        self.lives = lives
         self.model = model
         self.settings = settings
         self.plans = plans
@@ -19,6 +23,9 @@ class Turns:
         for who, variant, commands, environment in self.plans:
             name = f"{self.model} {who} {variant}".strip()
             self.contenders[who, variant] = Contender(name, commands, environment, self.settings.logs)
+        self.warm_up()
+
+    def warm_up(self):
         for key in list(self.contenders):
             contender = self.contenders[key]
             try:
@@ -36,8 +43,16 @@ class Turns:
         """All rounds; every round begins with another contender."""
         order = list(self.contenders.values())
         for k in range(self.settings.rounds):
+            if k > 0 and k * self.lives // self.settings.rounds > (k - 1) * self.lives // self.settings.rounds:
+                self.restart()
             for contender in order[k % len(order):] + order[:k % len(order)]:
                 contender.sample(self.settings.window, self.settings.patience)
+
+    def restart(self):
+        self.stop()
+        for contender in self.contenders.values():
+            contender.start()
+        self.warm_up()
 
     def stop(self):
         for contender in self.contenders.values():

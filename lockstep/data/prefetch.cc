@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/modest_threads.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/data/batch_memory.h"
@@ -12,6 +13,8 @@
 namespace lockstep::data::internal {
 
 std::jthread start_data_thread(const std::string& name, std::function<void(std::stop_token)> body) {
+  // It wakes when a batch is taken, which is when the replicas begin their step: the last of them to begin is waited for.
+  const ModestThreads modest;
   return start_thread(name, [body = std::move(body), settings = at::ThreadLocalState(),
                              are_pinned = PinnedBatches::are_wanted()](std::stop_token stop) {
     const at::ThreadLocalStateGuard guard(settings);

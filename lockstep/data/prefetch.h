@@ -22,11 +22,12 @@ std::jthread start_data_thread(const std::string& name, std::function<void(std::
 // Says on the log, at most every few seconds, that `name` has been waiting for its input since `since`.
 void report_slow_input(const std::string& name, std::chrono::steady_clock::time_point since);
 
-// Makes up to `capacity` items ahead on a thread of its own; kAutotune: as many as turn out to be needed, which are twice as
-// many each time that somebody has to wait, up to kMostAhead.
+// Makes up to `capacity` items ahead on a thread of its own; kAutotune: as many as turn out to be needed. These are one, or
+// a few small ones (as `bytes_of` says), and twice as many each time that somebody has to wait, up to kMostAhead.
 //
 // Note [prefetch]
-// 1. The thread calls `produce` until it says false or throws; nobody else calls it. It waits while the queue is full.
+// 1. The thread calls `produce` until it says false or throws; nobody else calls it. It waits while the queue is full, with
+//    kAutotune until half of it is taken: a thread that wakes for every batch takes a core from a replica in every step.
 // 2. take() hands items out in order. What `produce` threw is thrown after the items made before it, and by every later
 //    call.
 // 3. save() waits for the `produce` call under way and keeps the next one from beginning, so that what lies ready and where
@@ -36,10 +37,12 @@ void report_slow_input(const std::string& name, std::chrono::steady_clock::time_
 template <typename Item>
 class Prefetcher {
  public:
-  Prefetcher(std::string name, std::int64_t capacity, std::function<bool(Item&)> produce)
+  Prefetcher(std::string name, std::int64_t capacity, std::function<bool(Item&)> produce,
+             std::function<std::size_t(const Item&)> bytes_of = nullptr)
       : name_(std::move(name)),
         grows_(capacity == kAutotune),
         produce_(std::move(produce)),
+        bytes_of_(std::move(bytes_of)),
         capacity_(grows_ ? 1 : static_cast<std::size_t>(capacity)) {
     thread_ = start_data_thread(name_, [this](std::stop_token stop) { fill(stop); });
   }
@@ -81,14 +84,17 @@ class Prefetcher {
     }
     out = std::move(ready_.front());
     ready_.pop_front();
+    const bool must_refill = ready_.size() <= low();
     lock.unlock();
-    changed_.notify_all();
+    if (must_refill) changed_.notify_all();
     return true;
   }
 
  private:
   static constexpr std::chrono::seconds kReportEvery{10};
   static constexpr std::size_t kMostAhead = 16;
+  static constexpr std::size_t kSmallAhead = 8;
+  static constexpr std::size_t kSmallBytes = 4 << 20;  // of so many small ones together
 
   void fill(const std::stop_token& stop) noexcept {
     while (!stop.stop_requested()) {
@@ -113,14 +119,22 @@ class Prefetcher {
       return false;
     }
     const std::lock_guard lock(mu_);
+    if (grows_ && bytes_of_ && !has_looked_) {
+      capacity_ = std::max(capacity_, std::min(kSmallAhead, kSmallBytes / std::max<std::size_t>(1, bytes_of_(item))));
+      has_looked_ = true;
+    }
     ready_.push_back(std::move(item));
     changed_.notify_all();
     return true;
   }
 
+  // So few are left when the thread goes on.
+  std::size_t low() const { return grows_ ? capacity_ / 2 : capacity_ - 1; }
+
   // False when told to stop.
   bool wait_for_room(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {
-    const auto has_room = [&] { return ready_.size() < capacity_; };
+    if (ready_.size() < capacity_) return true;
+    const auto has_room = [&] { return ready_.size() <= low(); };
     while (!stop.stop_requested())
       if (changed_.wait_for(lock, stop, kReportEvery, has_room)) return true;
     return false;
@@ -132,6 +146,8 @@ class Prefetcher {
 
   // Used only on the thread.
   const std::function<bool(Item&)> produce_;
+  const std::function<std::size_t(const Item&)> bytes_of_;  // may be null
+  bool has_looked_ = false;                                 // at the size of the first one
 
   // Held while an item is made; before mu_.
   std::mutex producing_;

@@ -25,19 +25,24 @@ TEST(Prefetch, GivesTheSameElementsInOrder) {
   EXPECT_EQ(code_of([] { Dataset::range(5).prefetch(-2); }), ErrorCode::kInvalidArgument);
 }
 
-TEST(Prefetch, MakesElementsAhead) {
-  std::latch four_made(4);
+// Returns when the first element was taken and `count` more were made without anybody asking for them.
+void wait_until_ahead(std::int64_t prefetch, int count) {
+  std::latch are_made(count + 1);
   std::atomic<int> made{0};
   const auto dataset = Dataset::range(100)
                            .map([&](at::Tensor x) {
-                             if (made.fetch_add(1) < 4) four_made.count_down();
+                             if (made.fetch_add(1) <= count) are_made.count_down();
                              return x;
                            })
-                           .prefetch(3);
+                           .prefetch(prefetch);
   auto iterator = dataset.make_iterator();
   EXPECT_EQ(iterator.next()->operator[](0).item<std::int64_t>(), 0);  // the thread begins with the first element
-  four_made.wait();                                                   // without anybody asking for another one
+  are_made.wait();
 }
+
+TEST(Prefetch, MakesElementsAhead) { wait_until_ahead(3, 3); }
+
+TEST(Prefetch, MakesSeveralSmallElementsAheadByItself) { wait_until_ahead(kAutotune, 7); }
 
 TEST(Prefetch, ErrorsComeAfterTheElementsBeforeThemAndStay) {
   const auto dataset = Dataset::range(5)

@@ -13,10 +13,10 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/gate.h"
+#include "lockstep/base/modest_threads.h"
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/thread.h"
-#include "lockstep/collective/engines/modest_threads.h"
 #include "lockstep/collective/engines/no_sigpipe.h"
 
 namespace lockstep {
@@ -253,6 +253,9 @@ std::shared_ptr<gloo::Context> connect_gloo(const EngineSetup& setup, Watch& wat
     JobStore store(setup);
     std::shared_ptr<Device> device;
     {
+      // Gloo's thread tries the lock of a connection and looks again at once when somebody holds it. When it wakes on the
+      // core of the thread that holds the lock, in the middle of a write, it spins there until the next tick of the
+      // scheduler: 4 ms instead of 0.1 for a small message.
       const ModestThreads modest;
       device = std::make_shared<Device>(address_of(setup.host), watch);
     }

@@ -11,6 +11,16 @@
 namespace lockstep::data::internal {
 namespace {
 
+std::size_t bytes_in(const Element& element) {
+  std::size_t bytes = 0;
+  for (const auto& component : element.components()) {
+    if (!component.is_bytes()) bytes += component.tensor().nbytes();
+    else
+      for (const auto& text : component.bytes().values) bytes += text.size();
+  }
+  return bytes;
+}
+
 // The thread begins with the first element, so that a position can be restored before.
 class PrefetchStream final : public Stream<Element> {
  public:
@@ -23,10 +33,13 @@ class PrefetchStream final : public Stream<Element> {
       return true;
     }
     if (!ahead_)
-      ahead_.emplace("lockstep:pre", count_, [this](Element& element) {
-        const trace::Span span("make element", trace::Category::kInput);
-        return input_->next(element);
-      });
+      ahead_.emplace(
+          "lockstep:pre", count_,
+          [this](Element& element) {
+            const trace::Span span("make element", trace::Category::kInput);
+            return input_->next(element);
+          },
+          bytes_in);
     const trace::Span span("take element", trace::Category::kInput, {"ready", static_cast<std::int64_t>(ahead_->size())});
     return ahead_->take(out);
   }

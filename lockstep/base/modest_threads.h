@@ -6,11 +6,7 @@
 namespace lockstep {
 
 // While it lives, threads that this one starts do not push others off their core when they wake (SCHED_BATCH); they get
-// their share all the same.
-//
-// Gloo's thread tries the lock of a connection and looks again at once when somebody holds it. When it wakes on the core of
-// the thread that holds the lock, in the middle of a write, it spins there until the next tick of the scheduler: 4 ms
-// instead of 0.1 for a small message.
+// their share all the same. For threads that work ahead, or that answer: what they would interrupt is waited for by all.
 class ModestThreads {
  public:
   ModestThreads() noexcept {
