@@ -6,7 +6,9 @@
 #include <latch>
 #include <stdexcept>
 
+#include "lockstep/base/str.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/made_ahead.h"
 #include "tests/support/data_testing.h"
 
 namespace lockstep::data {
@@ -43,6 +45,16 @@ void wait_until_ahead(std::int64_t prefetch, int count) {
 TEST(Prefetch, MakesElementsAhead) { wait_until_ahead(3, 3); }
 
 TEST(Prefetch, MakesSeveralSmallElementsAheadByItself) { wait_until_ahead(kAutotune, 7); }
+
+TEST(Prefetch, IsAddedOnlyToWhatIsNotMadeAheadAlready) {
+  const auto text = [](const Dataset& dataset) { return lockstep::str(internal::made_ahead(dataset)); };
+  const auto plain = Dataset::range(5).batch(2);
+  EXPECT_EQ(text(plain), lockstep::str(plain.prefetch()));
+  EXPECT_EQ(text(plain.prefetch(0)), lockstep::str(plain.prefetch(0).prefetch()));
+  EXPECT_EQ(text(plain.prefetch(3)), lockstep::str(plain.prefetch(3)));
+  EXPECT_EQ(text(plain.prefetch().with_options({})), lockstep::str(plain.prefetch().with_options({})));
+  EXPECT_EQ(text(plain.prefetch().take(1)), lockstep::str(plain.prefetch().take(1).prefetch()));
+}
 
 TEST(Prefetch, ErrorsComeAfterTheElementsBeforeThemAndStay) {
   const auto dataset = Dataset::range(5)

@@ -9,6 +9,7 @@
 #include "lockstep/base/first_error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/made_ahead.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
 #include "lockstep/train/hosted_embedding.h"
 #include "lockstep/train/model/hosted_model.h"
@@ -64,7 +65,7 @@ PerWorkerValues<data::Dataset> on_workers(HostedLink& link, const ModelData& dat
       [](WorkerContext& worker, const std::string& function, bool is_all) {
         auto context = worker.input_context();
         if (is_all) context.num_input_pipelines = 1, context.input_pipeline_id = 0;
-        return dataset_function(function)(context).prefetch();
+        return data::internal::made_ahead(dataset_function(function)(context));
       },
       creator->name(), is_whole);
 }

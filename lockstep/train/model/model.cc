@@ -7,6 +7,7 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/data/made_ahead.h"
 #include "lockstep/data/rebatch_plan.h"
 #include "lockstep/data/rows.h"
 #include "lockstep/replica/replica_context.h"
@@ -255,7 +256,7 @@ DistributedDataset distribute(Strategy& strategy, const ModelData& data, std::op
     options.auto_shard_policy = *policy;
     dataset = dataset.with_options(options);
   }
-  return strategy.experimental_distribute_dataset(dataset.prefetch());
+  return strategy.experimental_distribute_dataset(data::internal::made_ahead(dataset));
 }
 
 void require_finite(const DistributedDataset& data, const char* what, const char* advice) {
