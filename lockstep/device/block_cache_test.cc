@@ -85,6 +85,33 @@ TEST(BlockCache, BlocksMayBeFreedByAnotherThreadAndAfterTheirThreadHasEnded) {
   });
 }
 
+TEST(BlockCache, ALargeBlockFreedByAnotherThreadIsFoundAgainByTheOneThatAsks) {
+  on_a_fresh_thread([] {
+    void* first = allocate_block(400'000);
+    const auto before = shared_block_bytes();
+    on_a_fresh_thread([&] {
+      free_block(first);
+      EXPECT_EQ(kept_block_bytes(), 0);
+      EXPECT_EQ(shared_block_bytes() > before, kKeeps);
+    });
+    if (!kKeeps) return;
+    void* second = allocate_block(400'000);
+    EXPECT_EQ(second, first);
+    EXPECT_EQ(shared_block_bytes(), before);
+    free_block(second);  // it is this thread's own again
+    EXPECT_GE(kept_block_bytes(), 400'000);
+  });
+}
+
+TEST(BlockCache, TheStoreOfAllThreadsIsLimited) {
+  std::vector<void*> blocks;
+  for (int k = 0; k < 100; ++k) blocks.push_back(allocate_block(1 << 20));
+  on_a_fresh_thread([&] {
+    for (void* data : blocks) free_block(data);
+  });
+  EXPECT_LE(shared_block_bytes(), std::size_t{32} << 20);
+}
+
 TEST(BlockCache, NothingAndTooMuch) {
   free_block(nullptr);
   EXPECT_EQ(allocate_block(SIZE_MAX), nullptr);
