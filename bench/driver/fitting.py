@@ -30,7 +30,7 @@ def rows_of(turns):
     rows = turns.against(f"fit {turns.model}", fit, LOOP, 0.97)
     rows += turns.against(f"fit {turns.model}", fit, BARE, None)
     rows += turns.against(f"fit {turns.model}", fit, KERAS, 1.0)
-    rows.append(row(f"fit {turns.model}, everything on", "examples/s", everything.samples, peer=OFF, peer_values=fit.samples, target=0.97,
+    rows.append(row(f"fit {turns.model}, everything on", "examples/s", everything.samples, peer=OFF, peer_values=fit.samples, target=0.97, is_paired=True,
                     config={**turns.config(everything), "disturbed_samples": everything.disturbed + fit.disturbed}))
     return rows
 

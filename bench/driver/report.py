@@ -7,8 +7,12 @@ import subprocess
 from statistics import median
 
 
-def row(name, unit, values, *, peer=None, peer_values=None, target=None, higher_is_better=True, config=None, tolerance=0.0):
+def row(name, unit, values, *, peer=None, peer_values=None, target=None, higher_is_better=True, config=None, tolerance=0.0,
+        is_paired=False):
     """One line. `values` and `peer_values` are samples; their medians and the ratio (> 1: Lockstep is ahead) count.
+
+    `is_paired`: samples of one place were taken one after the other, and the ratio is the median of their ratios: what slows the
+    whole machine for a while takes from both.
 
     With a peer `target` is a ratio, without one a value. `tolerance` is what the machine's noise may take off.
     """
@@ -16,7 +20,8 @@ def row(name, unit, values, *, peer=None, peer_values=None, target=None, higher_
     peer_value = median(peer_values) if peer_values else None
     ratio = None
     if peer_value is not None:
-        ratio = value / peer_value if higher_is_better else peer_value / value
+        pairs = zip(values, peer_values) if is_paired else [(value, peer_value)]
+        ratio = median(ours / peers if higher_is_better else peers / ours for ours, peers in pairs)
     full = {"values": [round(v, 4) for v in values], **(config or {})}
     if peer_values:
         full["peer_values"] = [round(v, 4) for v in peer_values]

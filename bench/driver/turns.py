@@ -69,7 +69,7 @@ class Turns:
         if peer is None:
             return []
         others = {name: round(median(c.samples), 1) for (w, name), c in self.contenders.items() if w == who}
-        return [row(what, "examples/s", ours.samples, peer=who, peer_values=peer.samples, target=target,
+        return [row(what, "examples/s", ours.samples, peer=who, peer_values=peer.samples, target=target, is_paired=self.lives > 1,
                     config={**self.config(ours), "peer_variant": variant, "peer_medians": others,
                             "disturbed_samples": ours.disturbed + peer.disturbed})]
 
