@@ -2,16 +2,31 @@
 
 #include <torch/torch.h>
 
+#include <set>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::internal {
 namespace {
 
+// Each tensor once, by its first name: what two layers share is one variable. Of two, the one without gradients would undo what
+// the other has learned.
+template <typename Named>
+std::vector<std::pair<std::string, at::Tensor>> each_once(const Named& named) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  std::set<const void*> seen;
+  for (const auto& item : named)
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
 std::vector<std::pair<std::string, std::shared_ptr<HostedEmbeddingImpl>>> embeddings_of(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, std::shared_ptr<HostedEmbeddingImpl>>> all;
+  std::set<const void*> seen;
   for (const auto& item : module.named_modules("", /*include_self=*/false))
-    if (auto one = std::dynamic_pointer_cast<HostedEmbeddingImpl>(item.value()); one != nullptr && one->is_hosted())
+    if (auto one = std::dynamic_pointer_cast<HostedEmbeddingImpl>(item.value());
+        one != nullptr && one->is_hosted() && seen.insert(one.get()).second)
       all.emplace_back(item.key(), std::move(one));
   return all;
 }
@@ -39,11 +54,10 @@ void require_same(std::size_t there, std::size_t here, const char* what) {
 HostedParts::Addresses HostedParts::create(const torch::nn::Module& module, ps::ServerVariables& servers,
                                            const std::string& rule) {
   Addresses addresses;
-  for (const auto& item : module.named_parameters())
-    addresses.parameters.push_back(
-        servers.create(described(item.key(), item.value(), true), {.rule = rule, .part = rows_of(item.value())}));
-  for (const auto& item : module.named_buffers())
-    addresses.buffers.push_back(servers.create(described(item.key(), item.value(), false), {.part = rows_of(item.value())}));
+  for (const auto& [name, tensor] : each_once(module.named_parameters()))
+    addresses.parameters.push_back(servers.create(described(name, tensor, true), {.rule = rule, .part = rows_of(tensor)}));
+  for (const auto& [name, tensor] : each_once(module.named_buffers()))
+    addresses.buffers.push_back(servers.create(described(name, tensor, false), {.part = rows_of(tensor)}));
   for (const auto& [name, one] : embeddings_of(module)) {
     const auto& options = one->options();
     addresses.embeddings.push_back(servers.create(
@@ -69,15 +83,15 @@ HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_
     require_same(where.size(), items.size(), what);
     Tensors bound;
     std::size_t i = 0;
-    for (const auto& item : items) bound.emplace_back(servers_->find(where[i++], replicas), item.value());
+    for (const auto& [name, tensor] : items) bound.emplace_back(servers_->find(where[i++], replicas), tensor);
     return bound;
   };
-  parameters_ = bind(module_->named_parameters(), addresses.parameters, "parameters");
-  buffers_ = bind(module_->named_buffers(), addresses.buffers, "buffers");
+  parameters_ = bind(each_once(module_->named_parameters()), addresses.parameters, "parameters");
+  buffers_ = bind(each_once(module_->named_buffers()), addresses.buffers, "buffers");
   const auto embeddings = embeddings_of(*module_);
   require_same(addresses.embeddings.size(), embeddings.size(), "hosted embeddings");
   for (std::size_t i = 0; i < embeddings.size(); ++i) {
-    embeddings[i].second->set_table(servers_->find(addresses.embeddings[i], replicas));
+    embeddings[i].second->set_table(servers_->find(addresses.embeddings[i], replicas), is_worker_);
     embeddings_.push_back(embeddings[i].second);
   }
   for (const auto* const group : {&addresses.parameters, &addresses.buffers, &addresses.embeddings})
@@ -114,10 +128,10 @@ void HostedParts::assign(const torch::nn::Module& values) {
   const auto add = [&](const Tensors& bound, const auto& items, const char* what) {
     require_same(bound.size(), items.size(), what);
     std::size_t i = 0;
-    for (const auto& item : items) all.emplace_back(bound[i++].first, item.value().detach());
+    for (const auto& [name, tensor] : items) all.emplace_back(bound[i++].first, tensor.detach());
   };
-  add(parameters_, values.named_parameters(), "parameters");
-  add(buffers_, values.named_buffers(), "buffers");
+  add(parameters_, each_once(values.named_parameters()), "parameters");
+  add(buffers_, each_once(values.named_buffers()), "buffers");
   servers_->push({}, all);
 }
 

@@ -130,8 +130,11 @@ class Hosted : public std::enable_shared_from_this<Hosted<M>> {
   // The module as it is here, whatever the servers have.
   const std::shared_ptr<M>& module() const noexcept { return module_; }
 
-  // A closure is about to use it.
-  void begin_closure() noexcept { is_pulled_ = false; }
+  // A closure is about to use it. What an earlier one has left of gradients, because it failed or only looked, is not its.
+  void begin_closure() {
+    is_pulled_ = false;
+    parts_.forget();
+  }
 
  private:
   // Const after construction.

@@ -58,12 +58,15 @@ at::Tensor HostedEmbeddingImpl::forward(const at::Tensor& ids) {
   if (!table_)
     throw Error(ErrorCode::kFailedPrecondition,
                 "HostedEmbedding: this copy of a hosted module is bound to no servers; use it in a closure, as Hosted<Net>&");
+  if (!at::isIntegralType(ids.scalar_type(), /*includeBool=*/false))
+    throw Error(ErrorCode::kInvalidArgument,
+                lockstep::str("HostedEmbedding: ids of dtype ", ids.scalar_type(), "; they must be whole numbers"));
   const auto [unique, places] = unique_of(ids.to(torch::kCPU, torch::kLong).contiguous());
   Used used{unique, table_->rows(unique).to(ids.device())};
   if (torch::GradMode::is_enabled() && is_training()) used.rows.requires_grad_();
   // Sparse: what comes back is each use by itself, in order, as of a table in one process.
   const auto result = torch::embedding(used.rows, places.to(ids.device()), -1, false, true);
-  if (used.rows.requires_grad()) used_.push_back(std::move(used));
+  if (used.rows.requires_grad() && keeps_uses_) used_.push_back(std::move(used));
   return result;
 }
 

@@ -31,14 +31,18 @@ class HostedEmbeddingImpl : public torch::nn::Module {
   HostedEmbeddingImpl(std::int64_t rows, std::int64_t columns)
       : HostedEmbeddingImpl(HostedEmbeddingOptions{.rows = rows, .columns = columns}) {}
 
-  // ids of any shape; the result has one dimension more. Throws kOutOfRange for an id that is no row.
+  // ids of any shape; the result has one dimension more. Throws kInvalidArgument for ids that are no whole numbers, kOutOfRange
+  // for one that is no row.
   at::Tensor forward(const at::Tensor& ids);
 
   const HostedEmbeddingOptions& options() const noexcept { return options_; }
   bool is_hosted() const noexcept { return is_hosted_; }
 
-  // For who hosts it.
-  void set_table(const Variable& table) { table_ = table; }
+  // For who hosts it. `keeps_uses`: somebody takes the gradients; otherwise uses are not remembered for it.
+  void set_table(const Variable& table, bool keeps_uses) {
+    table_ = table;
+    keeps_uses_ = keeps_uses;
+  }
   const std::optional<Variable>& table() const noexcept { return table_; }
   // The gradients of the rows that were used since the last call, by table row.
   std::vector<std::pair<Variable, at::Tensor>> take_gradients();
@@ -56,6 +60,7 @@ class HostedEmbeddingImpl : public torch::nn::Module {
 
   // Used by one thread at a time.
   std::optional<Variable> table_;
+  bool keeps_uses_ = false;
   std::vector<Used> used_;
 };
 TORCH_MODULE(HostedEmbedding);

@@ -115,6 +115,73 @@ TEST(Hosted, AnEmbeddingTrainsAsATableInOneProcess) {
   EXPECT_TRUE(torch::equal(model.module()->table->table()->value(), alone.parameters()[0]));
 }
 
+struct Tied : torch::nn::Module {
+  Tied() : first(register_module("first", torch::nn::Linear(4, 4))), second(register_module("second", first)) {}
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
+  torch::nn::Linear first, second;
+};
+
+TEST(Hosted, ALayerThatIsThereTwiceIsOneAndTrainsAsInOneProcess) {
+  const ServerCluster cluster(2, 1);
+  ParameterServerStrategy strategy(cluster.chief());
+  ClusterCoordinator coordinator(strategy);
+  torch::manual_seed(1);
+  auto model = strategy.hosted<Tied>();
+  model.set_optimizer(SGD(0.1));
+  torch::manual_seed(1);
+  Tied alone;
+  const auto optimizer = SGD(0.1).make(alone.first->parameters());
+  for (std::int64_t step = 0; step < 4; ++step) {
+    coordinator.schedule(
+        [](Hosted<Tied>& net, torch::Tensor x) {
+          net->forward(x).square().mean().backward();
+          net.push();
+        },
+        model, inputs(step));
+    for (auto& parameter : alone.first->parameters()) parameter.mutable_grad() = torch::Tensor();
+    alone.forward(inputs(step)).square().mean().backward();
+    optimizer->step();
+  }
+  coordinator.join();
+  EXPECT_EQ(model.variable_names(), (std::vector<std::string>{"first.weight", "first.bias"}));
+  expect_equal_bits(alone, *model.module());
+}
+
+TEST(Hosted, GradientsThatAClosureDidNotPushAreNotTheNextOnes) {
+  const ServerCluster cluster(1, 1);
+  ParameterServerStrategy strategy(cluster.chief());
+  ClusterCoordinator coordinator(strategy);
+  auto model = strategy.hosted<Words>(std::int64_t{40}, std::int64_t{2});
+  model.set_optimizer(SGD(1));
+  const auto begin = model.module()->top->weight.detach().clone();
+  const auto rows = model.module()->table->table()->value();
+  coordinator.schedule([](Hosted<Words>& net, torch::Tensor x) { net->forward(x).sum().backward(); }, model, ids(0));
+  coordinator.join();
+  coordinator.schedule(
+      [](Hosted<Words>& net, torch::Tensor x) {
+        net->forward(x).sum().backward();
+        throw std::runtime_error("fails before its push");
+      },
+      model, ids(0));
+  EXPECT_EQ(code_of([&] { coordinator.join(); }), ErrorCode::kInternal);
+  coordinator.schedule([](Hosted<Words>& net) { net.push(); }, model);
+  coordinator.join();
+  EXPECT_TRUE(torch::equal(model.module()->top->weight, begin));
+  EXPECT_TRUE(torch::equal(model.module()->table->table()->value(), rows));
+}
+
+TEST(Hosted, OnTheCoordinatorUsesOfAnEmbeddingAreNotKept) {
+  const ServerCluster cluster(1, 1);
+  ParameterServerStrategy strategy(cluster.chief());
+  auto model = strategy.hosted<Words>(std::int64_t{40}, std::int64_t{2});
+  model.set_optimizer(SGD(1));
+  const auto net = model.module();
+  net->forward(ids(0)).sum().backward();
+  EXPECT_TRUE(net->table->take_gradients().empty());
+  EXPECT_EQ(code_of([&] { net->table(torch::tensor({0.5F})); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { net->table(torch::tensor({40})); }), ErrorCode::kOutOfRange);
+}
+
 TEST(Hosted, RefusesWhatCannotBe) {
   EXPECT_EQ(code_of([] { HostedEmbedding(0, 3); }), ErrorCode::kInvalidArgument);
   const internal::HostingScope hosting;
