@@ -16,7 +16,7 @@ namespace {
 
 using Updates = std::vector<ParameterClient::Update>;
 
-// What CachedReads remembers: by the name of a variable's first part.
+// What CachedReads remembers: by the variable's name on the servers. A shard has one of its own.
 thread_local std::unordered_map<std::string, at::Tensor>* t_cache = nullptr;
 
 Operation::Kind kind_of(VariableWrite how, bool is_of_rows) {
@@ -56,17 +56,17 @@ class OnServers : public RemoteVariable, public Addressed {
   const VariableAddress& address() const noexcept override { return address_; }
 
   at::Tensor read() const override {
-    if (t_cache != nullptr)
-      if (const auto found = t_cache->find(address_.parts[0].name); found != t_cache->end()) return found->second.clone();
+    if (const auto* const known = cached()) return known->clone();
     auto value = at::empty(address_.sizes, address_.dtype);
     const auto results = client().read(readings(value));
     for (std::size_t i = 0; i < results.size(); ++i) note_version(i, results[i].version);
-    if (t_cache != nullptr) t_cache->emplace(address_.parts[0].name, value.clone());
+    if (t_cache != nullptr) t_cache->emplace(stored_name(address_), value.clone());
     return value;
   }
 
   at::Tensor read_rows(const at::Tensor& ids) const override {
     const auto wanted = ids.to(at::kCPU, at::kLong).contiguous();
+    if (const auto* const known = cached()) return known->index_select(0, wanted);
     auto sizes = address_.sizes;
     sizes[0] = wanted.numel();
     auto rows = at::empty(sizes, address_.dtype);
@@ -154,6 +154,13 @@ class OnServers : public RemoteVariable, public Addressed {
   }
 
  private:
+  // Null: nobody asked for it, or it was not read yet.
+  const at::Tensor* cached() const {
+    if (t_cache == nullptr) return nullptr;
+    const auto found = t_cache->find(stored_name(address_));
+    return found == t_cache->end() ? nullptr : &found->second;
+  }
+
   ParameterClient& client() const { return address_.is_per_worker ? *home_->copies().client : home_->client(); }
 
   // The rows of `whole` that part i has; contiguous as `whole` is.

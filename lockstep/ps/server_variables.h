@@ -117,7 +117,8 @@ std::string stored_name(const VariableAddress& address);
 const VariableAddress* address_of(const Variable& variable);
 
 // While one is alive on a thread, its first read of each remote variable is what all later ones give, whatever is written
-// meanwhile. Throws kInvalidArgument inside another.
+// meanwhile. Rows come from it, too, once the whole was read; until then each rows() asks the servers. Shards are variables of
+// their own. Throws kInvalidArgument inside another.
 class CachedReads {
  public:
   CachedReads();

@@ -19,8 +19,11 @@ bool is_plain(at::ScalarType dtype) {
   return at::isFloatingType(dtype) || at::isIntegralType(dtype, /*includeBool=*/true) || at::isComplexType(dtype);
 }
 
-// Whether the bytes of `tensor` are nobody else's: no other handle on it, no other view of its memory.
-bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
+// Whether the bytes of `tensor` are nobody else's: no other handle on it, no other view of its memory. Memory that no tensor
+// owns (torch::from_blob) is its caller's, who may use it again at once.
+bool is_alone(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.storage().data_ptr().get_context() != nullptr;
+}
 
 // In memory that stays as it is while it is sent.
 at::Tensor to_send(const at::Tensor& tensor) {

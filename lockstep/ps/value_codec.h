@@ -98,8 +98,8 @@ constexpr int kMostDepth = 64;
 // Writes values one after the other. Throws kInvalidArgument for a tensor that cannot be sent (sparse, quantized) and for
 // what is nested too deep.
 //
-// A tensor's bytes are sent from where they lie when nobody else holds it or what it looks at (it was moved here); otherwise
-// they are copied, so that whoever has it may change it at once.
+// A tensor's bytes are sent from where they lie when nobody else holds it or what it looks at (it was moved here); otherwise,
+// and where no tensor owns them (torch::from_blob), they are copied, so that whoever has them may change them at once.
 class Encoder {
  public:
   template <Sendable T>

@@ -145,6 +145,11 @@ TEST(ValueCodec, CopiesATensorThatSomebodyMayChangeAndNoOther) {
   EXPECT_EQ(static_cast<const void*>(moved.payload[0].bytes.data()), data);
   EXPECT_NE(static_cast<const void*>(copied.payload[0].bytes.data()), memory);
 
+  std::array<float, 2> callers{1, 1};
+  const auto borrowed = send(at::from_blob(callers.data(), {2}));
+  callers = {5, 5};
+  EXPECT_TRUE(at::equal(receive(borrowed), at::ones({2})));
+
   const auto whole = at::zeros({4});
   const auto part = send(whole.slice(0, 0, 2));
   whole.fill_(1);

@@ -80,6 +80,25 @@ TEST(Server, AReadIsRememberedWhereThatIsWanted) {
   EXPECT_EQ(v.value().item<float>(), 5);
 }
 
+TEST(Server, OfRememberedReadsAShardIsNotTheWhole) {
+  const ServerCluster cluster(2, 1);
+  ParameterServerStrategy strategy(cluster.chief(), FixedShardsPartitioner(2));
+  const auto scope = strategy.scope();
+  Variable v(at::arange(8, at::kFloat).reshape({4, 2}), {.name = "v"});
+  const auto whole = at::arange(8, at::kFloat).reshape({4, 2});
+  for (const bool is_shard_first : {false, true}) {
+    const ps::CachedReads cached;
+    if (is_shard_first) {
+      EXPECT_TRUE(at::equal(v.shards()[0].value(), whole.slice(0, 0, 2)));
+    }
+    EXPECT_TRUE(at::equal(v.value(), whole));
+    v.assign_add(at::ones({4, 2}));
+    EXPECT_TRUE(at::equal(v.rows(at::tensor({3, 0})), whole.index_select(0, at::tensor({3, 0}))));
+    EXPECT_TRUE(at::equal(v.shards()[0].value(), is_shard_first ? whole.slice(0, 0, 2) : whole.slice(0, 0, 2) + 1));
+    v.assign(whole);
+  }
+}
+
 // The servers keep what there is: who makes the same variables again finds them.
 TEST(Server, ACoordinatorThatComesBackFindsItsVariables) {
   const ServerCluster cluster(2, 1);
