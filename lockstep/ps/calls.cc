@@ -67,6 +67,9 @@ bool must_try_again(Try& one, const Deadline& deadline) {
     const auto reply = pending->wait();
     if (call.on_reply != nullptr) call.on_reply(*reply);
     return false;
+  } catch (const PsUnavailable& error) {  // for good
+    call.error.emplace(error);
+    return false;
   } catch (const Error& error) {
     ++one.tries;
     const bool may_pass = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;

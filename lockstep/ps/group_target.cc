@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/group_view.h"
+#include "lockstep/ps/task_error.h"
 
 namespace lockstep::ps {
 namespace {
@@ -19,7 +20,7 @@ constexpr std::chrono::milliseconds kAsked{1000};  // a server answers at once, 
 class KnownViews {
  public:
   KnownViews(std::vector<std::shared_ptr<CallTarget>> servers, Replication replication)
-      : servers_(std::move(servers)), replication_(replication) {}
+      : servers_(std::move(servers)), replication_(replication), is_told_(replication != Replication::kAsk) {}
 
   const std::vector<std::shared_ptr<CallTarget>>& servers() const noexcept { return servers_; }
 
@@ -49,6 +50,17 @@ class KnownViews {
     return known;
   }
 
+  // Without replication: whether a server has begun anew since the coordinator began. It tells all of them what replication is.
+  bool has_begun_anew(std::size_t server) {
+    if (!is_told_) return false;
+    try {
+      const auto reply = servers_[server]->start(methods::kGroupStatus, {}, Deadline::after(kAsked))->wait();
+      return from_bytes<ServerStatus>(reply->fields()).replication == 0;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
  private:
   GroupView find(std::uint32_t group) const {
     const std::lock_guard lock(mu_);
@@ -72,7 +84,8 @@ class KnownViews {
         if (call == nullptr) continue;
         const auto status = from_bytes<ServerStatus>(call->wait()->fields());
         if (status.replication == 0) ++without_word;
-        else if (replication_ == Replication::kAsk)
+        else is_told_ = true;
+        if (status.replication != 0 && replication_ == Replication::kAsk)
           replication_ = status.replication == 1 ? Replication::kOff : Replication::kOn;
         const std::lock_guard lock(mu_);
         for (const auto& group : status.groups)
@@ -90,7 +103,8 @@ class KnownViews {
 
   // Own synchronisation.
   std::atomic<Replication> replication_;
-  std::mutex asking_;  // held while servers are asked, a second at most; before mu_
+  std::atomic<bool> is_told_;  // by a coordinator, to all servers that were there
+  std::mutex asking_;          // held while servers are asked, a second at most; before mu_
 
   mutable std::mutex mu_;
   // Guarded by mu_.
@@ -104,7 +118,8 @@ class GroupTarget final : public CallTarget {
   const std::string& name() const noexcept override { return views_->servers()[group_]->name(); }
 
   std::unique_ptr<Pending> start(const std::string& method, const Outgoing& request, const Deadline& deadline) override {
-    if (views_->replication() == Replication::kOff) return views_->servers()[group_]->start(method, request, deadline);
+    if (views_->replication() == Replication::kOff)
+      return std::make_unique<PlainCall>(views_->servers()[group_]->start(method, request, deadline), *this);
     const auto doubted = doubted_.exchange(0);
     const auto view = views_->view(group_, doubted);
     if (view.is_lost()) throw Error(ErrorCode::kDataLoss, view.lost);
@@ -119,6 +134,21 @@ class GroupTarget final : public CallTarget {
   }
 
  private:
+  // To a server that alone has what is asked for.
+  struct PlainCall final : Pending {
+    PlainCall(std::unique_ptr<Pending> started, GroupTarget& target) : call(std::move(started)), group(target) {}
+    std::unique_ptr<Incoming> wait() override {
+      try {
+        return call->wait();
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kNotFound && group.views_->has_begun_anew(group.group_)) throw group.lost(error);
+        throw;
+      }
+    }
+    std::unique_ptr<Pending> call;
+    GroupTarget& group;
+  };
+
   struct Call final : Pending {
     Call(std::unique_ptr<Pending> started, GroupTarget& target, std::uint64_t in_epoch)
         : call(std::move(started)), group(target), epoch(in_epoch) {}
@@ -134,6 +164,12 @@ class GroupTarget final : public CallTarget {
     GroupTarget& group;
     std::uint64_t epoch;
   };
+
+  PsUnavailable lost(const Error& error) const {
+    return PsUnavailable(name(), str(name(), " was started again, and has lost variables that it had (", error.message(),
+                                     "); start the coordinator again, make the variables, and restore a checkpoint. With "
+                                     "ParameterServerOptions::replication = 2 or ServerOptions::snapshot_folder they survive"));
+  }
 
   void doubt(std::uint64_t epoch) {
     auto known = doubted_.load();

@@ -6,6 +6,7 @@
 #include "lockstep/cluster/simple_cluster_resolver.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/task_error.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
 #include "lockstep/strategy/strategy_extended.h"
 #include "tests/support/server_cluster.h"
@@ -133,6 +134,40 @@ TEST(Server, KeepsVariablesOnTwoServersWhereThatIsWanted) {
   EXPECT_TRUE(at::equal(w->value(), at::full({3}, 40.0F)));
   // Their servers are replicated, for every coordinator.
   EXPECT_EQ(code_of([&] { ParameterServerStrategy(cluster.chief()); }), ErrorCode::kFailedPrecondition);
+}
+
+// SPEC 7.6: not that the variable is unknown, but what happened, and what helps.
+TEST(Server, StartedAgainWithoutItsVariablesIsSaidToBeLost) {
+  ServerCluster cluster(2, 1);
+  ParameterServerStrategy strategy(cluster.chief());
+  ClusterCoordinator coordinator(strategy);
+  std::optional<Variable> v, w;
+  {
+    const auto scope = strategy.scope();
+    v.emplace(at::zeros({3}), VariableOptions{.name = "v"});
+    w.emplace(at::zeros({3}), VariableOptions{.name = "w"});
+  }
+  const auto add = [&](const Variable& to) { coordinator.schedule([](Variable one) { one.assign_add(1); }, to); };
+  add(*w);
+  coordinator.join();
+  cluster.stop("ps", 1);
+  cluster.start("ps", 1);
+  EXPECT_THAT([&] { w->value(); }, ThrowsCode(ErrorCode::kUnavailable, "/job:ps/task:1 was started again", "'w'",
+                                              "replication = 2", "snapshot_folder", "restore a checkpoint"));
+  add(*w);
+  try {
+    coordinator.join();
+    FAIL() << "the closure found its variable";
+  } catch (const PsUnavailable& error) {
+    EXPECT_EQ(error.task(), "/job:ps/task:1");
+    EXPECT_NE(std::string(error.what()).find("was started again"), std::string::npos);
+  }
+  add(*v);  // the other one is as it was
+  coordinator.join();
+  EXPECT_TRUE(at::equal(v->value(), at::ones({3})));
+  // A name that was never there is only that.
+  ParameterServerStrategy again(cluster.chief());
+  EXPECT_EQ(code_of([&] { again.variables()->client().read({{1, "x", at::empty({3})}}); }), ErrorCode::kNotFound);
 }
 
 TEST(ParameterServerStrategy, RefusesReplicationThatCannotBe) {
