@@ -108,7 +108,7 @@ void Snapshots::fill(const OpenedCheckpoint& opened) {
 void Snapshots::take() {
   const std::lock_guard lock(mu_);
   const auto now = std::pair<std::uint64_t, std::uint64_t>(counter_.count(), store_.statistics().variables);
-  if (taken_ == now) return;
+  if (taken_ == now || (!taken_ && now.second == 0)) return;  // nothing is new, or there has been nothing yet
   std::uint64_t updates = 0;
   CheckpointImage image;
   image.manifest.number = directory_.next_number();
