@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/file_layer.h"
 #include "lockstep/checkpoint/file_part.h"
 #include "lockstep/checkpoint/server_files.h"
+#include "lockstep/ps/ask_all.h"
 #include "lockstep/ps/checkpoint_messages.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/fields.h"
@@ -41,8 +42,12 @@ class ServerPart : public FilePart {
 
   void write(const std::string& folder, const std::string& name, Manifest& manifest) override {
     auto* const part = &*std::ranges::find(manifest.parts, name, &Manifest::Part::name);
-    const auto replies = ask<ps::WriteFilesReply>(ps::methods::kWriteFiles, [&](std::size_t server) {
-      return ps::to_bytes(ps::WriteFilesRequest{absolute(folder), str("-", name, "-ps-", server), names_});
+    std::vector<std::string> given_up;
+    const auto replies = ask<ps::WriteFilesReply>(ps::methods::kWriteFiles, [&](std::size_t server, int tries) {
+      // A server that was replaced, and only seems to be lost, may still write under the name before.
+      const auto suffix = [&](int number) { return str("-", name, "-ps-", server, number == 0 ? "" : str("-", number + 1)); };
+      if (tries > 0) given_up.push_back(suffix(tries - 1));
+      return ps::to_bytes(ps::WriteFilesRequest{absolute(folder), suffix(tries), names_});
     });
     for (std::size_t server = 0; server < replies.size(); ++server)
       for (const auto& file : replies[server].files) {
@@ -50,6 +55,7 @@ class ServerPart : public FilePart {
         manifest.files.push_back({file.name, file.bytes, file.crc32c});
         part->server_files.push_back(file.name);
       }
+    for (const auto& suffix : given_up) remove_files(folder, suffix);
   }
 
   // Each server reads some of the files, whoever wrote them.
@@ -62,7 +68,7 @@ class ServerPart : public FilePart {
       if (const auto* const facts = opened.manifest.find_file(file))
         shares[next++ % shares.size()].files.push_back({facts->name, facts->bytes, facts->crc32c});
       else throw Error(ErrorCode::kDataLoss, str("'", opened.path, "': the manifest does not know its file '", file, "'"));
-    ask<std::string>(ps::methods::kCheckFiles, [&](std::size_t server) { return ps::to_bytes(shares[server]); });
+    ask<std::string>(ps::methods::kCheckFiles, [&](std::size_t server, int) { return ps::to_bytes(shares[server]); });
   }
 
   std::vector<std::string> problems_of(const OpenedCheckpoint& opened, const std::string& name) override {
@@ -91,6 +97,15 @@ class ServerPart : public FilePart {
   }
 
  private:
+  // What a server that was lost may have left.
+  static void remove_files(const std::string& folder, const std::string& suffix) {
+    for (const auto* const prefix : {internal::kWeightsPrefix, internal::kStatePrefix}) try {
+        real_files().remove(str(folder, "/", prefix, suffix, ".safetensors"));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kNotFound) throw;
+      }
+  }
+
   static Files files_of(const OpenedCheckpoint& opened, const std::string& name) {
     Files files;
     const auto* const part = opened.manifest.find_part(name);
@@ -105,28 +120,16 @@ class ServerPart : public FilePart {
   std::vector<ps::RestoreFilesReply> restore(const OpenedCheckpoint& opened, const Files& files, bool is_trial) const {
     ps::RestoreFilesRequest request{absolute(opened.path), {}, names_, is_trial};
     for (const auto& [name, file] : files) request.files.push_back(name);
-    return ask<ps::RestoreFilesReply>(ps::methods::kRestoreFiles, [&](std::size_t) { return ps::to_bytes(request); });
+    return ask<ps::RestoreFilesReply>(ps::methods::kRestoreFiles, [&](std::size_t, int) { return ps::to_bytes(request); });
   }
 
-  // Asks all servers at the same time, and waits for all. Throws the first error.
+  // Throws the first error.
   template <typename Reply>
-  std::vector<Reply> ask(const char* method, const std::function<std::string(std::size_t server)>& request) const {
-    const auto deadline = Deadline::after(kPatience);
-    std::vector<ps::PendingCall> calls;
-    for (std::size_t server = 0; server < connections_->servers.size(); ++server)
-      calls.push_back(connections_->servers[server]->start(method, {request(server)}, deadline));
+  std::vector<Reply> ask(const char* method, const std::function<std::string(std::size_t server, int tries)>& request) const {
     std::vector<Reply> replies;
-    std::optional<Error> first_error;
-    for (auto& call : calls) {
-      try {
-        const auto reply = call.wait();
-        if constexpr (std::is_same_v<Reply, std::string>) replies.push_back(reply->fields());
-        else replies.push_back(ps::from_bytes<Reply>(reply->fields()));
-      } catch (const Error& error) {
-        if (!first_error) first_error = error;
-      }
-    }
-    if (first_error) throw Error(*first_error);
+    for (auto& fields : ps::ask_all(*connections_, {method, request}, Deadline::after(kPatience)))
+      if constexpr (std::is_same_v<Reply, std::string>) replies.push_back(std::move(fields));
+      else replies.push_back(ps::from_bytes<Reply>(fields));
     return replies;
   }
 
@@ -151,25 +154,12 @@ class ServerPart : public FilePart {
 
 }  // namespace
 
-namespace {
-
-// Replicated variables are in groups, which these files know nothing of; two servers have each of them.
-void require_unreplicated(const ps::Connections& connections) {
-  if (connections.keeper == nullptr) return;
-  throw Error(ErrorCode::kUnimplemented,
-              "server_part: with replication = 2 servers write no files; save the coordinator's copy, HostedModel::module()");
-}
-
-}  // namespace
-
 std::shared_ptr<Trackable> server_part(const ParameterServerStrategy& strategy) {
-  require_unreplicated(*strategy.connections());
   return std::make_shared<ServerPart>(strategy.connections(), std::vector<std::string>());
 }
 
 std::shared_ptr<Trackable> server_part(std::shared_ptr<ps::Connections> connections, std::vector<std::string> names) {
   require(connections != nullptr && !names.empty(), "server_part: name the variables, and the servers that have them");
-  require_unreplicated(*connections);
   return std::make_shared<ServerPart>(std::move(connections), std::move(names));
 }
 

@@ -25,8 +25,9 @@ struct Connections;
 // part's name, and from one: its weights then, and optimizers keep what they have. The values must be there to be restored:
 // make the variables first. Where parts of a variable had different numbers of steps and become one, the highest counts.
 //
-// save() writes such a checkpoint before it returns, also where the manager is `async`. A server that is lost meanwhile is
-// kUnavailable, one that does not see the folder kFailedPrecondition; nothing is left of the new checkpoint then.
+// save() writes such a checkpoint before it returns, also where the manager is `async`. With `replication = 2` each variable is
+// written once, by its primary, and when a server is lost meanwhile the other one writes. Without, that is kUnavailable; a
+// server that does not see the folder is kFailedPrecondition. Nothing is left of the new checkpoint then.
 std::shared_ptr<Trackable> server_part(const ParameterServerStrategy& strategy);
 
 // Of these whole variables alone.

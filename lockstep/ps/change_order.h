@@ -35,6 +35,10 @@ class ChangeOrder {
   // does not come, and nothing was done.
   virtual std::string in_turn(const Change& change, const std::function<std::string()>& apply) = 0;
 
+  // Calls `apply` while no other change of the store is done, too; it returns the change that gives another store the same,
+  // which is known only then: a copy. Returns when that is kept. Throws kUnavailable when it is not: it may be asked again.
+  virtual void copied_in_turn(const std::function<Change()>& apply) = 0;
+
   // Who did a change just now, or who asks for it again.
   enum class Asks { kFirst, kAgain };
   // Returns when nothing that was done so far can be lost with one server. Throws kUnavailable: it may be asked again.

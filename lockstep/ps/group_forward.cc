@@ -7,6 +7,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/group_replica.h"
+#include "lockstep/ps/held_gradients.h"
 
 // What a group's primary sends its backup. See Note [replication].
 
@@ -75,6 +76,7 @@ GroupReplica::Sent GroupReplica::send(const Held& held, const Peer& peer, const 
 }
 
 void GroupReplica::start(Sent& sent) const {
+  sent.at = Clock::now();
   try {
     sent.pending = sent.peer.target->start(methods::kGroupForward, sent.message, Deadline::after(kOneTry));
   } catch (const Error&) {
@@ -112,10 +114,11 @@ bool GroupReplica::note(const Sent& sent, const ForwardReply& reply, const std::
   const std::lock_guard lock(mu_);
   if (view_.epoch != sent.peer.epoch) return true;
   if (reply.kind == Kind::kOtherView) {
-    if (reply.epoch <= view_.epoch) return false;  // it has not heard of the view yet
+    if (!is_replaced(reply)) return false;  // it has not heard of the view yet, or we have not heard of one that is ours, too
     is_deposed_ = true;
   } else {
     kept_ = std::max(kept_, sent.number);
+    current_at_ = std::max(current_at_, sent.at);
   }
   changed_.notify_all();
   return true;
@@ -192,6 +195,14 @@ void GroupReplica::fill() {
       };
       if (!in_own_turn(copy)) return;
     }
+    std::vector<HeldGradients::Waiting> gradients;
+    const auto look_at_gradients = [&] {
+      gradients = held->gradients->waiting();
+      return Change();
+    };
+    if (!in_own_turn(look_at_gradients)) return;
+    for (const auto& one : gradients)
+      if (!in_own_turn([&] { return held->gradients->copy_of(one, sender); })) return;
     const auto clients = [&] {
       return Change{VariableStore::kCopyClients, sender, {}, [&](const auto&) { return held->store->copy_of_clients(); }};
     };

@@ -7,7 +7,9 @@
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
+#include "lockstep/ps/held_gradients.h"
 #include "lockstep/ps/inner_message.h"
+#include "lockstep/ps/task_report.h"
 
 namespace lockstep::ps {
 namespace {
@@ -18,10 +20,24 @@ constexpr seconds kTurn{30};   // for one's turn: the copy of a large variable g
 constexpr seconds kBefore{4};  // a backup waits for the changes before one
 
 bool is_change(const std::string& method) {
-  return method == methods::kCreate || method == methods::kRemove || method == methods::kUpdate;
+  return method == methods::kCreate || method == methods::kRemove || method == methods::kUpdate ||
+         method == methods::kStepHold || method == methods::kStepApply;
 }
 
 }  // namespace
+
+GroupReplica::Held::Held(GroupReplica& of)
+    : replica(of),
+      store(of.home_.make_store(*this)),
+      gradients(std::make_unique<HeldGradients>(*store, 0, this)),
+      methods([this] {
+        auto all = store->methods();
+        all.merge(gradients->methods());
+        all.merge(arbiter.methods());
+        if (replica.home_.more_methods != nullptr) all.merge(replica.home_.more_methods(*store));
+        return all;
+      }()) {}
+GroupReplica::Held::~Held() = default;
 
 GroupReplica::GroupReplica(const GroupHome& home, std::uint32_t group) : home_(home), group_(group) { view_.group = group; }
 GroupReplica::~GroupReplica() = default;
@@ -57,6 +73,7 @@ void GroupReplica::install(const GroupView& view) {
   view_ = view;
   last_ = kept_ = done_ = 0;
   is_complete_ = is_filled_ = needs_fill_ = is_deposed_ = false;
+  current_at_ = {};
   changed_.notify_all();
 }
 
@@ -70,6 +87,20 @@ void GroupReplica::stop() {
 GroupStatus GroupReplica::status() const {
   const std::lock_guard lock(mu_);
   return {view_, is_complete_, is_filled_, needs_fill_, held_ == nullptr ? 0 : held_->store->names_changed()};
+}
+
+GroupReport GroupReplica::report() const {
+  GroupReport report{.group = group_};
+  std::shared_ptr<Held> held;
+  {
+    const std::lock_guard lock(mu_);
+    report.epoch = view_.epoch;
+    report.role = role_;
+    report.is_on_two = is_complete_ || is_filled_;
+    held = held_;
+  }
+  if (held != nullptr) report.store = held->store->statistics();
+  return report;
 }
 
 std::shared_ptr<const VariableStore> GroupReplica::store() const {
@@ -107,8 +138,8 @@ void GroupReplica::serve(const GroupCall& call, Incoming& request, Outgoing& rep
   });
   const auto method = held->methods.find(call.method);
   if (method == held->methods.end())
-    throw Error(ErrorCode::kUnimplemented, str("a replicated group has no method '", call.method,
-                                               "'; synchronous steps and files of servers need replication = 1"));
+    throw Error(ErrorCode::kUnimplemented, str("a replicated group has no method '", call.method, "'"));
+  if (!changes && call.method != methods::kStage && call.method != methods::kStepStage) require_current(*held);
   InnerMessage inner(call.fields, request);
   method->second.handler(inner, reply);
 }
@@ -176,7 +207,7 @@ ForwardReply GroupReplica::take(const ForwardRequest& request, Incoming& payload
     std::unique_lock lock(mu_);
     const bool has_come = changed_.wait_until(lock, Deadline::after(kBefore).time(),
                                               [&] { return is_other_view() || done_ + 1 >= request.number; });
-    if (is_other_view()) return {ForwardReply::Kind::kOtherView, view_.epoch};
+    if (is_other_view()) return other_view();
     if (!has_come)
       throw Error(ErrorCode::kUnavailable, str("group ", group_, ": change ", request.number, " came to ", who(home_.server),
                                                ", and ", done_ + 1, " did not"));
@@ -185,11 +216,11 @@ ForwardReply GroupReplica::take(const ForwardRequest& request, Incoming& payload
   const auto turn = take_turn();  // the same one twice: the second finds that it is done
   {
     const std::lock_guard lock(mu_);
-    if (is_other_view()) return {ForwardReply::Kind::kOtherView, view_.epoch};
+    if (is_other_view()) return other_view();
     if (done_ >= request.number) return {ForwardReply::Kind::kDoneBefore, view_.epoch};
     reply.is_complete = is_complete_;
   }
-  do_forwarded(*held->store, request, payload, reply);
+  do_forwarded(*held, request, payload, reply);
   const std::lock_guard lock(mu_);
   if (held_ == held && view_.epoch == request.epoch) {
     done_ = request.number;
@@ -199,9 +230,11 @@ ForwardReply GroupReplica::take(const ForwardRequest& request, Incoming& payload
   return reply;
 }
 
-void GroupReplica::do_forwarded(VariableStore& store, const ForwardRequest& request, Incoming& payload, ForwardReply& reply) {
+void GroupReplica::do_forwarded(Held& held, const ForwardRequest& request, Incoming& payload, ForwardReply& reply) {
+  auto& store = *held.store;
   InnerMessage inner(request.fields, payload);
-  if (request.method == VariableStore::kCopy) store.take_copy(inner);
+  if (request.method == methods::kStepHold) held.gradients->redo(inner);
+  else if (request.method == VariableStore::kCopy) store.take_copy(inner);
   else if (request.method == VariableStore::kCopyClients) store.take_clients(request.fields);
   else reply.answer = store.redo(request.method, inner, !reply.is_complete);
 }

@@ -16,10 +16,14 @@
 #include "lockstep/ps/call_target.h"
 #include "lockstep/ps/change_order.h"
 #include "lockstep/ps/group_view.h"
+#include "lockstep/ps/step_arbiter.h"
 #include "lockstep/ps/store.h"
 #include "lockstep/ps/turn_gate.h"
 
 namespace lockstep::ps {
+
+class HeldGradients;
+struct GroupReport;
 
 // What all groups of one server share. Const.
 struct GroupHome {
@@ -28,7 +32,10 @@ struct GroupHome {
   std::vector<std::shared_ptr<CallTarget>> servers = {};  // all of the job, in their order
   // A new, empty store whose changes have this order.
   std::function<std::unique_ptr<VariableStore>(ChangeOrder&)> make_store = nullptr;
-  std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);  // then the primary has lost touch with its backup
+  // What else a primary answers, of its store.
+  std::function<std::map<std::string, Method>(VariableStore&)> more_methods = nullptr;
+  std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);    // then the primary has lost touch with its backup
+  std::chrono::nanoseconds most_stale = std::chrono::milliseconds(500);  // reads: see Note [replication], 4
 };
 
 // One group on one server: as its primary, its backup, or neither. See Note [replication]. Thread-safe.
@@ -43,6 +50,7 @@ class GroupReplica {
   // primary though it has not all.
   void install(const GroupView& view);
   GroupStatus status() const;
+  GroupReport report() const;
   std::vector<std::string> names() const;
 
   // A client's request. Throws kUnavailable unless it is the primary, kDataLoss when the group is lost.
@@ -50,6 +58,8 @@ class GroupReplica {
   // The primary's. Waits for those before it.
   ForwardReply take(const ForwardRequest& request, Incoming& payload);
   void stage(const ForwardRequest& request, Incoming& payload);
+  // Whether its view is the newest that is known here.
+  ForwardReply confirm(const ForwardRequest& request) const;
 
   // Sends all to a new backup, when there is one that has not got it. Returns when it is done, or there is another view.
   bool wants_fill() const;
@@ -64,18 +74,23 @@ class GroupReplica {
   static constexpr int kMostChanges = 32;  // of clients, at a time; more are refused with kUnavailable, and come again
 
  private:
-  enum class Role { kNone, kPrimary, kBackup };
+  using Role = GroupRole;
+  using Clock = std::chrono::steady_clock;
   // A store, and the order of its changes. One that was put aside is not changed any more, whoever still uses it.
   struct Held final : ChangeOrder {
-    explicit Held(GroupReplica& of) : replica(of), store(of.home_.make_store(*this)), methods(store->methods()) {}
+    explicit Held(GroupReplica& of);
+    ~Held() override;
 
     std::string in_turn(const Change& change, const std::function<std::string()>& apply) override {
       return replica.in_turn(*this, change, apply);
     }
+    void copied_in_turn(const std::function<Change()>& apply) override { replica.copied_in_turn(*this, apply); }
     void wait_until_kept(Asks asks) override { replica.wait_until_kept(*this, asks); }
 
     GroupReplica& replica;
     const std::unique_ptr<VariableStore> store;
+    const std::unique_ptr<HeldGradients> gradients;
+    StepArbiter arbiter;
     const std::map<std::string, Method> methods;
   };
   // The backup, as long as the view lasts.
@@ -88,10 +103,12 @@ class GroupReplica {
     Peer peer = {};
     std::uint64_t number = 0;
     Outgoing message = {};
+    Clock::time_point at = {};
     std::unique_ptr<CallTarget::Pending> pending = nullptr;
   };
 
   std::string in_turn(const Held& held, const Change& change, const std::function<std::string()>& apply);
+  void copied_in_turn(const Held& held, const std::function<Change()>& apply);
   void wait_until_kept(const Held& held, ChangeOrder::Asks asks);
 
   Peer peer_of(const Held& held) const;  // throws kUnavailable
@@ -107,7 +124,12 @@ class GroupReplica {
   bool pause(const Peer& peer, int tries);
   void lose_touch(const Peer& peer, const std::string& why);
   bool fill_one(const Held& held, const Peer& peer, const Change& change);
-  void do_forwarded(VariableStore& store, const ForwardRequest& request, Incoming& payload, ForwardReply& reply);
+  // Throws kUnavailable unless it was the primary a moment ago: of `most_stale`.
+  void require_current(const Held& held);
+  void ask_backup(const Peer& peer);
+  bool is_replaced(const ForwardReply& reply) const;  // under mu_
+  ForwardReply other_view() const;                    // under mu_
+  void do_forwarded(Held& held, const ForwardRequest& request, Incoming& payload, ForwardReply& reply);
   Error not_primary() const;  // under mu_
   std::string who(std::uint32_t server) const;
 
@@ -124,14 +146,16 @@ class GroupReplica {
   GroupView view_;
   Role role_ = Role::kNone;
   std::shared_ptr<Held> held_;
-  std::uint64_t last_ = 0;    // the primary's newest number
-  std::uint64_t kept_ = 0;    // all up to this one are on the backup, too
-  std::uint64_t done_ = 0;    // a backup's: up to this one
-  bool is_complete_ = false;  // a backup's
-  bool is_filled_ = false;    // a primary's: its backup is complete
-  bool needs_fill_ = false;   // a primary's: something did not reach its backup
-  bool is_deposed_ = false;   // a primary's: its backup knows a newer view
-  int changes_ = 0;           // of clients, under way
+  std::uint64_t last_ = 0;             // the primary's newest number
+  std::uint64_t kept_ = 0;             // all up to this one are on the backup, too
+  std::uint64_t done_ = 0;             // a backup's: up to this one
+  bool is_complete_ = false;           // a backup's
+  bool is_filled_ = false;             // a primary's: its backup is complete
+  bool needs_fill_ = false;            // a primary's: something did not reach its backup
+  bool is_deposed_ = false;            // a primary's: its backup knows a newer view
+  int changes_ = 0;                    // of clients, under way
+  bool is_asking_ = false;             // a primary's: somebody asks its backup whether it is the primary still
+  Clock::time_point current_at_ = {};  // a primary's: it was, then
 };
 
 }  // namespace lockstep::ps

@@ -16,14 +16,24 @@
 //    same moment it is sent to the backup, which does them in the order of their numbers, with the same code, and answers. The
 //    client gets its answer when the backup has answered: both have the same bits then.
 // 4. A backup takes changes of its own epoch only. So a primary that was stopped, and was replaced meanwhile, can acknowledge
-//    nothing any more: it learns that there is a newer view, and is filled anew. (It may still answer reads until then, to
-//    clients that have not heard of the new view either.)
+//    nothing any more: it learns that there is a newer view, and is filled anew. It answers reads only when its backup, who
+//    would be the primary in its place, has said in the last half second that it is not (an answer to a change says that, too;
+//    without one it is asked). So a read misses at most what was acknowledged in the half second before it. A primary without a
+//    backup cannot be replaced.
 // 5. A primary whose backup does not answer does not go on alone: it sends the change again until there is a new view. In a new
 //    view it is the primary still, and what it has done is kept; or it is not, and what it has not acknowledged is forgotten.
 // 6. A new backup begins empty. The primary sends its variables one after the other, each as a change with a number, while
 //    other changes go on between them: the backup passes over what concerns variables that it has not got yet, whose later copy
 //    has it. The last is the table of clients: then the backup is complete, knows it, and can become the primary.
-// 7. When a server has lost the only complete copy of a group, its next view says so, and every call ends with kDataLoss.
+// 7. Gradients that wait for their step (Note [synchronous steps]) are on both servers, too: each is a change with a number,
+// and
+//    a new backup gets those that wait after the variables. The step's update is one more change. The arbiter is that of group
+//    0's primary; it is not copied: a new one is told its place by who comes, and what was counted for the open step is
+//    collected again. A group applies steps one after the other: an earlier one that is still on its way is waited for.
+// 8. Files that servers write (Note [files of parameter servers]) are written by primaries. A restored variable is a change,
+// too:
+//    the backup gets a copy.
+// 9. When a server has lost the only complete copy of a group, its next view says so, and every call ends with kDataLoss.
 
 namespace lockstep::ps {
 
@@ -49,6 +59,9 @@ struct GroupView {
   bool is_lost() const noexcept { return !lost.empty(); }
 };
 
+// What a server is to a group.
+enum class GroupRole : std::uint8_t { kNone, kPrimary, kBackup };
+
 namespace methods {
 inline constexpr const char* kGroupStatus = "group.status";
 inline constexpr const char* kGroupInstall = "group.install";
@@ -56,6 +69,8 @@ inline constexpr const char* kGroupNames = "group.names";
 inline constexpr const char* kGroupCall = "group.call";
 inline constexpr const char* kGroupForward = "group.forward";
 inline constexpr const char* kGroupStage = "group.stage";
+inline constexpr const char* kGroupConfirm = "group.confirm";
+inline constexpr const char* kGroupDescribe = "group.describe";
 }  // namespace methods
 
 // A group as one server has it.
@@ -103,7 +118,7 @@ struct GroupCall {
   }
 };
 
-// A change of the primary's; number 0: a piece that is staged before one.
+// A change of the primary's; number 0: a piece that is staged before one, or the question whether the view is still the newest.
 struct ForwardRequest {
   std::uint32_t group = 0;
   std::uint64_t epoch = 0;
@@ -118,12 +133,13 @@ struct ForwardRequest {
 struct ForwardReply {
   enum class Kind : std::uint8_t { kDone, kDoneBefore, kOtherView };
   Kind kind = Kind::kDone;
-  std::uint64_t epoch = 0;   // of the view that the server has
-  bool is_complete = false;  // it was before this change
-  std::string answer = "";   // of kDone
+  std::uint64_t epoch = 0;    // of the view that the server has
+  std::uint64_t primary = 0;  // that one's process; of kOtherView
+  bool is_complete = false;   // it was before this change
+  std::string answer = "";    // of kDone
   template <typename Fields>
   void list(Fields& fields) {
-    fields(kind, epoch, is_complete, answer);
+    fields(kind, epoch, primary, is_complete, answer);
   }
 };
 

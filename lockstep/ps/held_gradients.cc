@@ -64,14 +64,24 @@ struct HeldGradients::Model {
   std::uint64_t next = 0;    // the first step that was not applied
   bool is_applying = false;
   std::map<std::uint64_t, std::map<Contribution, std::shared_ptr<const Held>>> held = {};  // by step
+  std::optional<Deadline> earlier = std::nullopt;  // so long an earlier step is waited for
 };
 
-HeldGradients::HeldGradients(VariableStore& store, std::size_t most_bytes)
-    : store_(store), update_(store.methods().at(methods::kUpdate).handler), memory_(most_bytes), uploads_(memory_) {}
+HeldGradients::HeldGradients(VariableStore& store, std::size_t most_bytes, ChangeOrder* order)
+    : store_(store),
+      order_(order),
+      update_(store.methods().at(methods::kUpdate).handler),
+      memory_(most_bytes),
+      uploads_(memory_) {}
 HeldGradients::~HeldGradients() = default;
 
 HeldGradients::Model& HeldGradients::model_of(const std::string& name) {
-  if (const auto found = models_.find(name); found != models_.end()) return found->second;
+  if (const auto found = models_.find(name); found != models_.end()) {
+    auto& model = found->second;
+    // A backup's store has steps that were applied elsewhere.
+    if (order_ != nullptr) model.next = std::max(model.next, store_.client_state(model.client).last_done);
+    return model;
+  }
   if (name.empty() || name.size() > kLongestName || models_.size() >= kMostModels)
     throw Error(ErrorCode::kInvalidArgument,
                 str("a step of a model whose name has ", name.size(), " bytes (it has 1 to ", kLongestName, ") beside ",
@@ -81,7 +91,7 @@ HeldGradients::Model& HeldGradients::model_of(const std::string& name) {
   return models_.emplace(name, Model{client, store_.client_state(client).last_done}).first->second;
 }
 
-HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming& payload) {
+HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming& payload, From from) {
   if (request.operations.size() > VariableStore::kMostOperations)
     throw Error(ErrorCode::kInvalidArgument, str("a gradient with ", request.operations.size(), " operations; at most ",
                                                  VariableStore::kMostOperations, " come at a time"));
@@ -92,10 +102,12 @@ HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming
     if (operation.kind != Kind::kGradient && operation.kind != Kind::kGradientRows && operation.kind != Kind::kAssign)
       throw Error(ErrorCode::kInvalidArgument, str("operation ", static_cast<int>(operation.kind), " of variable '",
                                                    operation.name, "': a step has gradients, and values to assign"));
-    variables.push_back(store_.find(operation.name));
-    if (variables.back() == nullptr)
-      throw Error(ErrorCode::kNotFound, str("variable '", operation.name, "' is not among those of this server"));
-    variables.back()->require_fits(operation);
+    if (from == From::kClient) {  // another server has looked, and here it may be that not all are there yet
+      variables.push_back(store_.find(operation.name));
+      if (variables.back() == nullptr)
+        throw Error(ErrorCode::kNotFound, str("variable '", operation.name, "' is not among those of this server"));
+      variables.back()->require_fits(operation);
+    }
     if (operation.is_staged) continue;
     const auto bytes = bytes_of(operation.dtype, operation.shape, operation.name);
     const auto most = payload.left() - wanted;
@@ -114,7 +126,8 @@ HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming
     const auto value_bytes = bytes_of(operation.dtype, operation.shape, operation.name);
     at::Tensor all;
     if (operation.is_staged) {
-      auto whole = uploads_.take(request.sender, static_cast<std::uint32_t>(i), id_bytes + value_bytes);
+      auto& uploads = from == From::kClient ? uploads_ : store_.uploads();
+      auto whole = uploads.take(request.sender, static_cast<std::uint32_t>(i), id_bytes + value_bytes);
       all = std::move(whole.bytes);
       held.reserved.push_back(std::move(whole.reserved));
     } else {
@@ -128,7 +141,7 @@ HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming
     Given given;
     if (is_of_rows(operation.kind)) given.ids = part(0, id_bytes, static_cast<std::int8_t>(at::kLong));
     given.values = part(id_bytes, value_bytes, operation.dtype).view(operation.shape);
-    variables[i]->require_fits(operation, given);
+    if (from == From::kClient) variables[i]->require_fits(operation, given);
     held.operations.push_back({operation, std::move(given)});
   }
   return held;
@@ -139,18 +152,82 @@ StepHoldReply HeldGradients::hold(const StepHoldRequest& request, Incoming& payl
     const std::lock_guard lock(mu_);
     const auto& model = model_of(request.model);
     if (request.step < model.next) return {model.next};
+    if (order_ != nullptr) require_room(request, model);
   }
-  const auto held = std::make_shared<const Held>(read(request, payload));
+  const auto held = std::make_shared<const Held>(read(request, payload, From::kClient));
+  if (order_ == nullptr) return keep(request, held);
+  StepHoldReply reply;
+  order_->in_turn(copy_of({request, held}, request.sender), [&] {
+    reply = keep(request, held);
+    return std::string();
+  });
+  order_->wait_until_kept(ChangeOrder::Asks::kFirst);
+  return reply;
+}
+
+void HeldGradients::redo(Incoming& request) {
+  const auto message = from_bytes<StepHoldRequest>(request.fields());
+  keep(message, std::make_shared<const Held>(read(message, request, From::kOtherServer)));
+}
+
+std::vector<HeldGradients::Waiting> HeldGradients::waiting() const {
+  std::vector<Waiting> all;
+  const std::lock_guard lock(mu_);
+  for (const auto& [name, model] : models_)
+    for (const auto& [step, contributions] : model.held)
+      for (const auto& [from, held] : contributions) {
+        all.push_back({{.model = name, .step = step, .from = from}, held});
+        for (const auto& one : held->operations) all.back().request.operations.push_back(one.first);
+      }
+  return all;
+}
+
+Change HeldGradients::copy_of(const Waiting& one, const Sender& sender) {
+  Change change{methods::kStepHold, sender};
+  for (std::uint32_t i = 0; i < one.held->operations.size(); ++i) {
+    const auto& given = one.held->operations[i].second;
+    change.parts.push_back({i});
+    if (given.ids.defined()) change.parts.back().pieces.push_back(piece_of(given.ids));
+    change.parts.back().pieces.push_back(piece_of(given.values));
+  }
+  change.fields = [request = one.request, sender](const std::set<std::uint32_t>& staged) {
+    auto copy = request;
+    copy.sender = sender;
+    for (std::uint32_t i = 0; i < copy.operations.size(); ++i) copy.operations[i].is_staged = staged.contains(i);
+    return to_bytes(copy);
+  };
+  return change;
+}
+
+StepHoldReply HeldGradients::keep(const StepHoldRequest& request, const std::shared_ptr<const Held>& held) {
   const std::lock_guard lock(mu_);
   auto& model = model_of(request.model);
-  if (request.step < model.next) return {model.next};
-  const bool is_known = model.held.contains(request.step);
-  if ((!is_known && model.held.size() >= kMostSteps) || (is_known && model.held[request.step].size() >= kMostHeld))
+  if (order_ != nullptr) model.held.erase(model.held.begin(), model.held.lower_bound(model.next));
+  else if (request.step >= model.next) require_room(request, model);
+  if (request.step >= model.next) model.held[request.step][request.from] = held;
+  return {model.next};
+}
+
+void HeldGradients::require_room(const StepHoldRequest& request, const Model& model) const {
+  const auto known = model.held.find(request.step);
+  const bool is_known = known != model.held.end();
+  if ((!is_known && model.held.size() >= kMostSteps) || (is_known && known->second.size() >= kMostHeld))
     throw Error(ErrorCode::kInvalidArgument,
                 str("step ", request.step, " of model '", request.model, "', where step ", model.next,
                     " is the next: gradients of ", kMostSteps, " steps are held, ", kMostHeld, " of each"));
-  model.held[request.step][request.from] = held;
-  return {model.next};
+}
+
+// Who closed the step before is repeating it at this server, after another one was lost.
+void HeldGradients::require_next(const StepApplyRequest& request, Model& model) const {
+  if (order_ == nullptr || request.step <= model.next) {
+    model.earlier.reset();
+    return;
+  }
+  if (!model.earlier) model.earlier = Deadline::after(kEarlierStep);
+  const auto text = str("step ", request.step, " of model '", request.model, "': step ", model.next, " has not been applied");
+  if (!model.earlier->has_passed()) throw Error(ErrorCode::kUnavailable, str(text, " yet; try again"));
+  log_warning(str(text, ", whoever had closed it was lost, too; its gradients are not used here"));
+  model.earlier.reset();
 }
 
 void HeldGradients::apply(const StepApplyRequest& request) {
@@ -160,8 +237,9 @@ void HeldGradients::apply(const StepApplyRequest& request) {
     throw Error(ErrorCode::kDeadlineExceeded,
                 str("step ", model.next, " of model '", request.model, "' has been applied for ", kApplyWaits.count(), " s"));
   if (request.step < model.next || request.step + 1 == 0) return;
+  require_next(request, model);
   model.is_applying = true;
-  const auto all = std::move(model.held[request.step]);
+  const auto all = model.held[request.step];
   const OnExit done([&] {  // with the lock held
     model.is_applying = false;
     applied_.notify_all();
@@ -188,7 +266,6 @@ void HeldGradients::apply(const StepApplyRequest& request) {
   }
   lock.lock();
   if (is_over) model.next = request.step + 1;
-  else model.held[request.step] = all;
   model.held.erase(model.held.begin(), model.held.lower_bound(model.next));
   if (failure) std::rethrow_exception(failure);
 }

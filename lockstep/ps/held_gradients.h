@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/ps/change_order.h"
 #include "lockstep/ps/memory.h"
 #include "lockstep/ps/store.h"
 #include "lockstep/ps/sync_messages.h"
@@ -25,8 +27,9 @@ namespace lockstep::ps {
 // Thread-safe.
 class HeldGradients {
  public:
-  // `store` must outlive it. `most_bytes`: of what is held; 0: what the machine has.
-  explicit HeldGradients(VariableStore& store, std::size_t most_bytes = 0);
+  // `store` must outlive it. `most_bytes`: of what is held; 0: what the machine has. `order`: of the store's changes, where it
+  // is replicated; then what is held is a change, too, and steps are applied one after the other.
+  explicit HeldGradients(VariableStore& store, std::size_t most_bytes = 0, ChangeOrder* order = nullptr);
   ~HeldGradients();
   HeldGradients(const HeldGradients&) = delete;
   HeldGradients& operator=(const HeldGradients&) = delete;
@@ -36,21 +39,39 @@ class HeldGradients {
   // Looked at as an update is; throws what that throws, and kInvalidArgument for other operations than gradients and values to
   // assign. One that comes again replaces the first, which was the same.
   StepHoldReply hold(const StepHoldRequest& request, Incoming& payload);
-  // Nothing, when it was applied before. Throws kDeadlineExceeded when another call that applies it does not come to an end.
+  // Nothing, when it was applied before. Throws kDeadlineExceeded when another call that applies it does not come to an end;
+  // where it is replicated, kUnavailable while an earlier step may still come.
   void apply(const StepApplyRequest& request);
+
+  // Does hold() of another server again: a StepHoldRequest.
+  void redo(Incoming& request);
+  // What waits, and the change by which another server gets it, while no change is done.
+  struct Held;
+  struct Waiting {
+    StepHoldRequest request = {};  // without a sender
+    std::shared_ptr<const Held> held = nullptr;
+  };
+  std::vector<Waiting> waiting() const;
+  static Change copy_of(const Waiting& one, const Sender& sender);
 
   std::size_t held() const;  // contributions
 
- private:
-  struct Held;
-  struct Model;
+  static constexpr std::chrono::seconds kEarlierStep{10};  // how long one is waited for
 
-  Held read(const StepHoldRequest& request, Incoming& payload);
+ private:
+  struct Model;
+  enum class From { kClient, kOtherServer };
+
+  Held read(const StepHoldRequest& request, Incoming& payload, From from);
+  StepHoldReply keep(const StepHoldRequest& request, const std::shared_ptr<const Held>& held);
+  void require_room(const StepHoldRequest& request, const Model& model) const;
+  void require_next(const StepApplyRequest& request, Model& model) const;
   Model& model_of(const std::string& name);  // with mu_ held
   void update(const Model& model, std::uint64_t step, const std::vector<const Held*>& counted);
 
   // Const after construction.
   VariableStore& store_;
+  ChangeOrder* const order_;
   const Handler update_;  // of the store
 
   // Own synchronisation. The memory outlives what counts in it.

@@ -10,6 +10,7 @@
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/group_replica.h"
 #include "lockstep/ps/memory.h"
+#include "lockstep/ps/task_report.h"
 
 namespace lockstep::ps {
 namespace {
@@ -20,7 +21,12 @@ constexpr std::chrono::milliseconds kLook{200};  // whether a backup must be fil
 
 struct ReplicaHost::State {
   explicit State(const ReplicaHostOptions& options)
-      : home{options.server, unguessable_number(), options.servers, nullptr, options.backup_timeout} {
+      : home{.server = options.server,
+             .incarnation = unguessable_number(),
+             .servers = options.servers,
+             .more_methods = options.more_methods,
+             .backup_timeout = options.backup_timeout,
+             .most_stale = options.most_stale} {
     auto store = options.store;
     if (store.memory == nullptr) store.memory = std::make_shared<Memory>(store.most_bytes);
     home.make_store = [store](ChangeOrder& order) {
@@ -32,6 +38,7 @@ struct ReplicaHost::State {
 
   void install(const InstallRequest& request);
   ServerStatus status() const;
+  std::vector<GroupReport> reports() const;
   std::shared_ptr<GroupReplica> find(std::uint32_t group) const;  // null: it is not known here
   GroupReplica& at(std::uint32_t group) const;                    // throws kUnavailable
   void fill(const std::stop_token& stop);
@@ -109,6 +116,17 @@ ServerStatus ReplicaHost::State::status() const {
   return out;
 }
 
+std::vector<GroupReport> ReplicaHost::State::reports() const {
+  std::vector<std::shared_ptr<GroupReplica>> all;
+  {
+    const std::lock_guard lock(mu);
+    for (const auto& [number, group] : groups) all.push_back(group);
+  }
+  std::vector<GroupReport> out;
+  for (const auto& group : all) out.push_back(group->report());
+  return out;
+}
+
 ReplicaHost::ReplicaHost(const ReplicaHostOptions& options) : state_(std::make_unique<State>(options)) {}
 ReplicaHost::~ReplicaHost() { stop(); }
 
@@ -123,6 +141,7 @@ void ReplicaHost::stop() {
 
 std::uint64_t ReplicaHost::incarnation() const noexcept { return state_->home.incarnation; }
 ServerStatus ReplicaHost::status() const { return state_->status(); }
+std::vector<GroupReport> ReplicaHost::reports() const { return state_->reports(); }
 std::shared_ptr<const VariableStore> ReplicaHost::store(std::uint32_t group) const {
   const auto found = state_->find(group);
   return found == nullptr ? nullptr : found->store();
@@ -139,6 +158,16 @@ std::map<std::string, Method> ReplicaHost::methods() {
       {names::kGroupNames, {[&state](Incoming& request, Outgoing& reply) {
          reply.fields = to_bytes(NamesReply{state.at(from_bytes<std::uint32_t>(request.fields())).names()});
        }}},
+      {names::kGroupDescribe, {[&state](Incoming& request, Outgoing& reply) {
+         const auto store = state.at(from_bytes<std::uint32_t>(request.fields())).store();
+         reply.fields = to_bytes(store == nullptr ? DescribeReply() : store->describe());
+       }}},
+      {names::kGroupConfirm,
+       {[&state](Incoming& request, Outgoing& reply) {
+          const auto question = from_bytes<ForwardRequest>(request.fields());
+          reply.fields = to_bytes(state.at(question.group).confirm(question));
+        },
+        HandlerKind::kQuick}},
       {names::kGroupCall, {[&state](Incoming& request, Outgoing& reply) {
          const auto call = from_bytes<GroupCall>(request.fields());
          state.at(call.group).serve(call, request, reply);

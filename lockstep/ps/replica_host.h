@@ -15,11 +15,16 @@
 
 namespace lockstep::ps {
 
+struct GroupReport;
+
 struct ReplicaHostOptions {
-  std::uint32_t server = 0;                                            // this one's number
-  std::vector<std::shared_ptr<CallTarget>> servers = {};               // all of the job, by their numbers
-  StoreOptions store = {};                                             // of each group's
-  std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);  // of changes: then a backup must be filled anew
+  std::uint32_t server = 0;                               // this one's number
+  std::vector<std::shared_ptr<CallTarget>> servers = {};  // all of the job, by their numbers
+  StoreOptions store = {};                                // of each group's
+  // What else the primary of a group answers, of its store: files. Null: nothing.
+  std::function<std::map<std::string, Method>(VariableStore&)> more_methods = nullptr;
+  std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);    // of changes: then a backup must be filled anew
+  std::chrono::nanoseconds most_stale = std::chrono::milliseconds(500);  // of what reads miss: Note [replication], 4
 };
 
 // The groups that one parameter server has, as their primary or their backup, when they are replicated: Note [replication].
@@ -40,6 +45,8 @@ class ReplicaHost {
   // By which it is told from a process that was here before.
   std::uint64_t incarnation() const noexcept;
   ServerStatus status() const;
+  // Of the groups that it has, or had.
+  std::vector<GroupReport> reports() const;
   // The group's variables here; null: it has none of them.
   std::shared_ptr<const VariableStore> store(std::uint32_t group) const;
 

@@ -1,141 +1,19 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "lockstep/base/str.h"
-#include "lockstep/base/thread.h"
-#include "lockstep/ps/client.h"
 #include "lockstep/ps/fields.h"
-#include "lockstep/ps/group_target.h"
-#include "lockstep/ps/replica_host.h"
-#include "lockstep/ps/view_keeper.h"
-#include "tests/support/ps_testing.h"
-#include "tests/support/testing.h"
+#include "tests/support/replicated.h"
 
-// Replicated groups on servers in this process, over real connections. Note [replication]
+// What replicated groups keep when servers are lost. Note [replication]
 
 namespace lockstep::ps {
 namespace {
 
 using lockstep::testing::code_of;
-using lockstep::testing::plain_rule;
 using lockstep::testing::ThrowsCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Kind = Operation::Kind;
-
-// A way to a server that can be cut.
-class CuttableTarget final : public CallTarget {
- public:
-  explicit CuttableTarget(std::shared_ptr<CallTarget> target) : target_(std::move(target)) {}
-  const std::string& name() const noexcept override { return target_->name(); }
-  std::unique_ptr<Pending> start(const std::string& method, const Outgoing& request, const Deadline& deadline) override {
-    if (is_cut) throw Error(ErrorCode::kUnavailable, "cut");
-    return target_->start(method, request, deadline);
-  }
-  std::atomic<bool> is_cut{false};
-
- private:
-  const std::shared_ptr<CallTarget> target_;
-};
-using Targets = std::vector<std::shared_ptr<CallTarget>>;
-
-struct Replicated : ::testing::Test {
-  struct One {
-    std::vector<std::shared_ptr<CuttableTarget>> ways;  // from it
-    std::unique_ptr<ReplicaHost> host;
-    std::unique_ptr<RpcServer> server;
-  };
-
-  explicit Replicated(std::size_t count = 2) : servers(count) {
-    for (std::size_t i = 0; i < count; ++i) {  // ports that nobody else takes: the servers listen at them again
-      RpcServer taken(Address{"127.0.0.1", 0}, {});
-      ports.push_back(taken.port());
-    }
-    for (std::size_t i = 0; i < count; ++i) start(i);
-    for (const auto& way : ways()) from_keeper.push_back(std::make_shared<CuttableTarget>(way));
-    keeper = make_keeper();
-    client = make_client();
-  }
-  ~Replicated() override {
-    for (std::size_t i = 0; i < servers.size(); ++i) stop(i);
-  }
-
-  Targets ways() const {
-    Targets all;
-    for (std::size_t i = 0; i < ports.size(); ++i)
-      all.push_back(target_of(std::make_shared<RpcChannel>(str("/job:ps/task:", i), Address{"127.0.0.1", ports[i]})));
-    return all;
-  }
-  std::unique_ptr<ViewKeeper> make_keeper() const {
-    return std::make_unique<ViewKeeper>(Targets(from_keeper.begin(), from_keeper.end()), soon(),
-                                        ViewKeeperOptions{.period = milliseconds(20)});
-  }
-  std::unique_ptr<ParameterClient> make_client(Replication replication = Replication::kAsk) const {
-    return std::make_unique<ParameterClient>(targets_of_groups(ways(), replication));
-  }
-  // A process ends, and loses what it had; another one starts at its address.
-  void stop(std::size_t i) {
-    if (servers[i].host != nullptr) servers[i].host->stop();
-    servers[i].server.reset();
-    servers[i].host.reset();
-  }
-  void start(std::size_t i) {
-    auto& one = servers[i];
-    one.ways.clear();
-    ReplicaHostOptions options{.server = static_cast<std::uint32_t>(i), .store = {.rules = plain_rule}};
-    for (const auto& way : ways()) options.servers.push_back(one.ways.emplace_back(std::make_shared<CuttableTarget>(way)));
-    one.host = std::make_unique<ReplicaHost>(options);
-    one.server = std::make_unique<RpcServer>(Address{"127.0.0.1", ports[i]}, one.host->methods());
-  }
-  static Deadline soon() { return Deadline::after(seconds(30)); }
-  template <typename Predicate>
-  static bool comes_true(Predicate&& predicate) {
-    for (const auto until = soon(); !until.has_passed(); std::this_thread::yield())
-      if (predicate()) return true;
-    return false;
-  }
-
-  void make(std::size_t group, const std::string& name, const at::Tensor& value, const std::string& rule = "") const {
-    client->create({{group,
-                     {.name = name,
-                      .dtype = static_cast<std::int8_t>(value.scalar_type()),
-                      .shape = value.sizes().vec(),
-                      .whole_shape = value.sizes().vec(),
-                      .rule = rule},
-                     value}});
-  }
-  // A variable as one server has it.
-  struct Copy {
-    at::Tensor value = {};
-    std::uint64_t version = 0;
-    std::int64_t steps = 0;
-  };
-  Copy copy(std::size_t server, std::uint32_t group, const std::string& name) const {
-    const auto store = servers[server].host->store(group);
-    const auto variable = store == nullptr ? nullptr : store->find(name);
-    Copy out;
-    if (variable == nullptr) return out;
-    variable->look([&](const at::Tensor& value, const UpdateRule* rule, std::uint64_t version) {
-      out = {value.clone(), version, rule == nullptr ? 0 : rule->steps()};
-    });
-    return out;
-  }
-  void expect_same_on_both(std::uint32_t group, const std::string& name, std::uint64_t version) const {
-    const auto first = copy(0, group, name);
-    const auto second = copy(1, group, name);
-    ASSERT_TRUE(first.value.defined() && second.value.defined()) << name;
-    EXPECT_TRUE(first.value.equal(second.value)) << name;
-    EXPECT_EQ(first.version, version) << name;
-    EXPECT_EQ(second.version, version) << name;
-    EXPECT_EQ(first.steps, second.steps) << name;
-  }
-
-  std::vector<int> ports;
-  std::vector<One> servers;
-  std::vector<std::shared_ptr<CuttableTarget>> from_keeper;
-  std::unique_ptr<ViewKeeper> keeper;
-  std::unique_ptr<ParameterClient> client;
-};
 
 TEST_F(Replicated, BothServersHaveTheSameBits) {
   const auto large = at::rand({3, 1 << 20});  // three pieces
@@ -223,6 +101,51 @@ TEST_F(Replicated, APrimaryThatWasReplacedAcknowledgesNothing) {
   from_keeper[0]->is_cut = false;
   EXPECT_TRUE(comes_true([&] { return keeper->is_complete(); }));
   expect_same_on_both(0, "v", 1);
+}
+
+// It may answer reads a little longer than it acknowledges changes: for half a second.
+TEST_F(Replicated, APrimaryThatWasReplacedSoonAnswersNoReads) {
+  make(0, "v", at::zeros({2}));
+  const auto read_at_old = [&] {
+    const GroupCall call{0, 1, methods::kRead, to_bytes(ReadRequest{{{.name = "v"}}})};
+    ways()[0]->start(methods::kGroupCall, {to_bytes(call)}, soon())->wait();
+  };
+  read_at_old();
+  from_keeper[0]->is_cut = true;
+  ASSERT_TRUE(comes_true([&] { return keeper->views()[0].primary == 1; }));
+  client->update({{0, "v", Kind::kAdd, at::ones({2})}});
+  for (const auto later = Deadline::after(milliseconds(500)); !later.has_passed();) std::this_thread::yield();
+  EXPECT_THAT(read_at_old, ThrowsCode(ErrorCode::kUnavailable, "is not the primary of group 0"));
+}
+
+// Whether it is the primary still, only its backup could tell it.
+TEST_F(Replicated, APrimaryThatCannotAskItsBackupAnswersNoReads) {
+  make(0, "v", at::zeros({2}));
+  keeper.reset();
+  const auto read = [&] { client->read({{0, "v", at::empty({2})}}, Deadline::after(milliseconds(300))); };
+  servers[0].ways[1]->is_cut = true;
+  EXPECT_TRUE(comes_true([&] { return code_of(read) != std::nullopt; }));
+  const auto code = code_of(read);
+  EXPECT_TRUE(code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded);
+  servers[0].ways[1]->is_cut = false;
+  client->read({{0, "v", at::empty({2})}});
+}
+
+// Its backup hears of a view before it does, in which it is the primary as before.
+TEST_F(Replicated, APrimaryThatIsNotReplacedStaysThat) {
+  make(0, "v", at::zeros({2}));
+  keeper.reset();
+  const GroupView next{.group = 0, .epoch = 2, .primary = 0, .primary_incarnation = servers[0].host->incarnation()};
+  const auto install = [&](std::size_t server) {
+    ways()[server]->start(methods::kGroupInstall, {to_bytes(InstallRequest{2, {next}})}, soon())->wait();
+  };
+  install(1);
+  const auto update = [&](const Deadline& deadline) { client->update({{0, "v", Kind::kAdd, at::ones({2})}}, deadline); };
+  const auto code = code_of([&] { update(Deadline::after(milliseconds(300))); });
+  EXPECT_TRUE(code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded);
+  install(0);
+  update(soon());
+  EXPECT_TRUE(copy(0, 0, "v").value.equal(at::full({2}, 2.0F)));  // the first was done, and nobody has it in another way
 }
 
 TEST_F(Replicated, AServerThatComesBackIsFilledWhileOthersWrite) {

@@ -170,7 +170,9 @@ std::shared_ptr<StoredVariable> VariableStore::find(const std::string& name) con
 std::vector<std::shared_ptr<StoredVariable>> VariableStore::variables() const { return state_->all(); }
 std::shared_ptr<StoredVariable> VariableStore::add(const Description& description) { return state_->add(description); }
 ClientTable& VariableStore::clients() { return state_->clients; }
+Uploads& VariableStore::uploads() { return state_->uploads; }
 const StoreOptions& VariableStore::options() const noexcept { return state_->options; }
+DescribeReply VariableStore::describe() const { return state_->describe(); }
 StoreStatistics VariableStore::statistics() const { return state_->statistics(); }
 std::uint64_t VariableStore::names_changed() const { return state_->names_changed; }
 ClientState VariableStore::client_state(std::uint64_t client) const { return state_->clients.state(client); }

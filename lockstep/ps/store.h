@@ -28,6 +28,7 @@ struct StoreOptions {
 };
 
 class ClientTable;
+class Uploads;
 
 // The variables of one parameter server. What a request asks for is looked at before anything is changed; a request that is
 // refused has changed nothing, and the store goes on: kNotFound for a variable that is not here, kInvalidArgument for values
@@ -47,6 +48,7 @@ class VariableStore {
   std::shared_ptr<StoredVariable> find(const std::string& name) const;
   std::vector<std::shared_ptr<StoredVariable>> variables() const;
 
+  DescribeReply describe() const;
   StoreStatistics statistics() const;
   std::uint64_t names_changed() const;  // how often a variable was made or removed
   ClientState client_state(std::uint64_t client) const;
@@ -65,11 +67,16 @@ class VariableStore {
   void take_copy(Incoming& request);
   void take_clients(const std::string& copy);
 
+  // For files: StoredVariable::change() of one of its variables. Where changes have an order it gets a turn, and other stores a
+  // copy; then it throws kUnavailable when they have none, whether it was done here or not.
+  void change(const std::shared_ptr<StoredVariable>& variable, const StoredVariable::Work& work);
   // For files: a variable whose values are whatever is in its memory, to be filled by StoredVariable::change(), with a new
   // rule. Throws kFailedPrecondition when there is one of its name, and as a request to create it.
   std::shared_ptr<StoredVariable> add(const Description& description);
   // Who has asked for what; ClientTable::while_quiet() keeps all requests away that change something.
   ClientTable& clients();
+  // What was sent in pieces, and waits for its request.
+  Uploads& uploads();
   const StoreOptions& options() const noexcept;
 
   // Of the payload of one reply; who wants more reads in pieces.

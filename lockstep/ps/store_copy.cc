@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/store_state.h"
@@ -100,6 +101,14 @@ void VariableStore::take_copy(Incoming& payload) {
     ++state.names_changed;
     place = made;
     return std::string();
+  });
+}
+
+void VariableStore::change(const std::shared_ptr<StoredVariable>& variable, const StoredVariable::Work& work) {
+  if (state_->options.order == nullptr) return variable->change(work);
+  state_->options.order->copied_in_turn([&] {
+    variable->change(work);
+    return copy_of(variable, {unguessable_number(), 1, 1});
   });
 }
 

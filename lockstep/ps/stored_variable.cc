@@ -212,8 +212,7 @@ void StoredVariable::look(
   fn(value_, rule_.get(), version_);
 }
 
-void StoredVariable::change(
-    const std::function<std::uint64_t(at::Tensor& value, UpdateRule* rule, std::uint64_t version)>& fn) {
+void StoredVariable::change(const Work& fn) {
   const std::lock_guard lock(mu_);
   version_ = fn(value_, rule_.get(), version_);
 }

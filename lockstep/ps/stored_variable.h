@@ -71,7 +71,8 @@ class StoredVariable {
 
   // Calls fn with the value and the rule (null: none) while nobody else reads or updates them. What it returns is the version
   // from now on.
-  void change(const std::function<std::uint64_t(at::Tensor& value, UpdateRule* rule, std::uint64_t version)>& fn);
+  using Work = std::function<std::uint64_t(at::Tensor& value, UpdateRule* rule, std::uint64_t version)>;
+  void change(const Work& fn);
 
  private:
   // Const after construction.

@@ -9,6 +9,7 @@
 
 #include "lockstep/cluster/cluster_spec.h"
 #include "lockstep/ps/closure_messages.h"
+#include "lockstep/ps/group_view.h"
 #include "lockstep/ps/rpc.h"
 #include "lockstep/ps/store_messages.h"
 
@@ -29,6 +30,21 @@ struct CoordinatorStatistics {
   }
 };
 
+// A replicated group as one server has it: Note [replication].
+struct GroupReport {
+  std::uint32_t group = 0;
+  std::uint64_t epoch = 0;
+  GroupRole role = GroupRole::kNone;
+  bool is_on_two = false;  // a primary's backup has all of it; a backup has
+  StoreStatistics store = {};
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(group, epoch, role, is_on_two, store);
+  }
+};
+// "primary", "backup", for texts.
+const char* name_of(GroupRole role) noexcept;
+
 struct TaskReport {
   static constexpr const char* kMethod = "task.report";
 
@@ -36,15 +52,18 @@ struct TaskReport {
   std::int64_t index = 0;
   std::int64_t pid = 0;
   std::string cluster = "";                                         // ClusterSpec::to_json()
-  std::optional<StoreStatistics> store = std::nullopt;              // of a parameter server
+  std::optional<StoreStatistics> store = std::nullopt;              // of a parameter server: variables without replication
+  std::vector<GroupReport> groups = {};                             // of one with replication
   std::optional<closures::Status> worker = std::nullopt;            // of a worker
   std::optional<CoordinatorStatistics> coordinator = std::nullopt;  // of the coordinator
   template <typename Fields>
   void list(Fields& fields) {
-    fields(job, index, pid, cluster, store, worker, coordinator);
+    fields(job, index, pid, cluster, store, groups, worker, coordinator);
   }
 
   Task task() const { return {job, index}; }
+  // Of a parameter server: all that it has, as primary, backup, or alone.
+  StoreStatistics all_variables() const;
 };
 
 // What this process says of itself before anything is known of its work.

@@ -221,6 +221,12 @@ std::vector<GroupView> ViewKeeper::views() const {
   return state_->views;
 }
 
+GroupView ViewKeeper::view_after(std::uint32_t group, std::uint64_t epoch, const Deadline& deadline) const {
+  std::unique_lock lock(state_->mu);
+  state_->changed.wait_until(lock, deadline.time(), [&] { return state_->views.at(group).epoch > epoch; });
+  return state_->views.at(group);
+}
+
 bool ViewKeeper::is_complete() const {
   const std::lock_guard lock(state_->mu);
   return state_->incomplete().empty();

@@ -30,6 +30,8 @@ class ViewKeeper {
   ViewKeeper& operator=(const ViewKeeper&) = delete;
 
   std::vector<GroupView> views() const;
+  // A group's view: of a later epoch than this one, if that comes before the deadline.
+  GroupView view_after(std::uint32_t group, std::uint64_t epoch, const Deadline& deadline) const;
   // Whether each group is on two servers now, all of it.
   bool is_complete() const;
   // Throws kDeadlineExceeded naming the groups that are not.

@@ -160,6 +160,7 @@ void Server::State::serve_variables(const ClusterSpec& spec, const Task& task, c
   ps::StoreOptions of_store{.rules = make_server_rule, .most_bytes = options.most_bytes};
   of_store.memory = std::make_shared<ps::Memory>(options.most_bytes);
   ps::ReplicaHostOptions of_replicas{.server = static_cast<std::uint32_t>(task.index), .store = of_store};
+  of_replicas.more_methods = [](ps::VariableStore& of_group) { return internal::checkpoint_methods(of_group, real_files()); };
   const auto rpc = ps::rpc_options(options.secret, options.tls);
   for (const auto& [index, address] : spec.tasks("ps")) {
     const auto other = ps::task_name({"ps", index});
@@ -216,6 +217,7 @@ ps::TaskReport Server::State::report() const {
   auto report = start;
   if (closures != nullptr) report.worker = closures->status();
   else report.store = store->statistics();
+  if (replicas != nullptr) report.groups = replicas->reports();
   return report;
 }
 

@@ -1,12 +1,14 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/checkpoint/checkpoint_manager.h"
 #include "lockstep/checkpoint/server_files.h"
 #include "lockstep/checkpoint/server_part.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/ps/connections.h"
 #include "lockstep/ps/server_variables.h"
+#include "lockstep/ps/view_keeper.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
 #include "lockstep/train/optimizers/optimizers.h"
 #include "tests/support/scratch_folder.h"
@@ -30,8 +32,8 @@ at::Tensor some_rows() { return at::arange(22, at::kFloat).reshape({11, 2}); }
 
 // Servers with a strategy of one's own, and variables that are trained there.
 struct Job {
-  explicit Job(int servers, Partitioner partitioner = nullptr, const OptimizerSpec& optimizer = Adam(0.1))
-      : cluster(servers, 1), strategy(cluster.chief(), std::move(partitioner)) {
+  explicit Job(int servers, Partitioner partitioner = nullptr, const OptimizerSpec& optimizer = Adam(0.1), int replication = 1)
+      : cluster(servers, 1), strategy(cluster.chief(), std::move(partitioner), {.replication = replication}) {
     table = create("table", at::zeros({11, 2}), optimizer.to_text());
     bias = create("bias", at::zeros({3}), optimizer.to_text());
     scale = create("scale", at::zeros({}, at::kDouble), "");
@@ -92,6 +94,56 @@ TEST(ServerCheckpoint, ComesBackOnOtherServersDividedOtherwise) {
     expect_equal(second.values(), first.values(), str("3 servers, step ", step));
     expect_equal(third.values(), first.values(), str("1 server, step ", step));
   }
+}
+
+TEST(ServerCheckpoint, OfReplicatedVariablesIsAsOfOthers) {
+  const ScratchFolder folder;
+  Job first(2, FixedShardsPartitioner(2), Adam(0.1), 2);
+  first.table->assign(some_rows());
+  for (int step = 0; step < 4; ++step) first.push(step);
+  first.checkpoint().write(folder / "a", {.step = 4});
+  EXPECT_THAT(real_files().list(folder / "a"),
+              ElementsAre("manifest.json", "state-model-ps-0.safetensors", "state-model-ps-1.safetensors", "state.safetensors",
+                          "weights-model-ps-0.safetensors", "weights-model-ps-1.safetensors"));
+  Job alone(1);
+  alone.checkpoint().read(folder / "a");
+  expect_equal(alone.values(), first.values(), "2 replicated servers to 1 alone");
+  alone.checkpoint().write(folder / "b");
+
+  Job third(3, FixedShardsPartitioner(3), Adam(0.1), 2);
+  for (int step = 0; step < 2; ++step) third.push(step);
+  third.checkpoint().read(folder / "b");
+  expect_equal(third.values(), first.values(), "1 server to 3 replicated ones");
+  // What was restored is on both servers of each group: it outlives the loss of one.
+  third.cluster.stop("ps", 1);
+  for (int step = 0; step < 4; ++step) {
+    for (auto* const job : {&first, &alone, &third}) job->push(step);
+    expect_equal(alone.values(), first.values(), str("1 server, step ", step));
+    expect_equal(third.values(), first.values(), str("2 of 3 servers, step ", step));
+  }
+}
+
+TEST(ServerCheckpoint, OfReplicatedVariablesIsWrittenWithoutAServerThatIsLost) {
+  const ScratchFolder folder;
+  Job job(2, FixedShardsPartitioner(2), Adam(0.1), 2);
+  CheckpointManager manager(job.checkpoint(), folder / "c", {});
+  job.table->assign(some_rows());
+  job.push(0);
+  const auto saved = job.values();
+  job.cluster.stop("ps", 0);  // nobody has noticed it yet
+  manager.save(1);
+  EXPECT_THAT(real_files().list(folder / "c/ckpt-1"),
+              ElementsAre("manifest.json", "state-model-ps-0-2.safetensors", "state-model-ps-1.safetensors",
+                          "state.safetensors", "weights-model-ps-0-2.safetensors", "weights-model-ps-1.safetensors"));
+  job.push(1);
+  EXPECT_EQ(manager.restore_latest()->number, 1);
+  expect_equal(job.values(), saved, "on one server");
+  job.cluster.start("ps", 0);
+  job.strategy.connections()->keeper->wait_until_complete(Deadline::after(std::chrono::seconds(30)));
+  Job other(1);
+  other.checkpoint().read(folder / "c/ckpt-1");
+  for (auto* const one : {&job, &other}) one->push(2);
+  expect_equal(other.values(), job.values(), "elsewhere");
 }
 
 TEST(ServerCheckpoint, KeepsLearningRatesAndStepsAndRaisesVersions) {

@@ -203,7 +203,7 @@ void restore_store(ps::VariableStore& store, const SavedVariables& saved, const 
     for (const auto& variable : chosen(store, names)) {
       const auto* const whole = saved.find(whole_name(variable->description()));
       if (whole == nullptr) continue;
-      variable->change([&](at::Tensor& value, ps::UpdateRule* rule, std::uint64_t version) {
+      store.change(variable, [&](at::Tensor& value, ps::UpdateRule* rule, std::uint64_t version) {
         return std::max(version, fill_variable(store.options().rules, variable->description(), *whole, {&value, rule})) + 1;
       });
     }
