@@ -25,6 +25,13 @@ class Numbers {
   void counter(const char* name, const char* help, std::uint64_t total) {
     raise(registry_.counter(name, help, labels_), total);
   }
+  // The same of one of the task's replicated groups.
+  Numbers of(const ps::GroupReport& group) const {
+    auto labels = labels_;
+    labels["group"] = str(group.group);
+    labels["role"] = name_of(group.role);
+    return Numbers(registry_, std::move(labels));
+  }
   // Its class: "0", "1", "2-3", "4-7", ...
   void staleness(std::size_t power, std::uint64_t total) {
     auto labels = labels_;
@@ -36,6 +43,8 @@ class Numbers {
   }
 
  private:
+  Numbers(MetricsRegistry& registry, MetricsRegistry::Labels labels) : registry_(registry), labels_(std::move(labels)) {}
+
   static void raise(Counter& counter, std::uint64_t total) { counter.add(static_cast<double>(total) - counter.value()); }
 
   MetricsRegistry& registry_;
@@ -54,6 +63,26 @@ void set(Numbers& numbers, const ps::StoreStatistics& store) {
   numbers.counter("lockstep_server_updates_total", "Updates done.", store.updates);
   numbers.counter("lockstep_server_reads_total", "Variables, or parts of them, that were read.", store.reads);
   for (std::size_t power = 0; power < store.staleness.size(); ++power) numbers.staleness(power, store.staleness[power]);
+}
+
+void set_role(Numbers numbers, const ps::GroupReport& group) {
+  numbers.gauge("lockstep_group_epoch", "The number of the group's view; 0: the server is not this to it.",
+                static_cast<double>(group.epoch));
+  numbers.gauge("lockstep_group_is_on_two", "1 while the group is on two servers, all of it.", group.is_on_two ? 1 : 0);
+  numbers.gauge("lockstep_group_variables", "Replicated variables, or parts of them.",
+                static_cast<double>(group.store.variables));
+  numbers.gauge("lockstep_group_bytes", "Bytes of replicated variables.", static_cast<double>(group.store.bytes));
+  numbers.gauge("lockstep_group_updates", "Updates done since the server has the group.",
+                static_cast<double>(group.store.updates));
+}
+
+// In its role, and zeros in others, which it may have had before.
+void set(Numbers& numbers, const ps::GroupReport& group) {
+  for (const auto role : {ps::GroupRole::kPrimary, ps::GroupRole::kBackup}) {
+    const ps::GroupReport nothing{.group = group.group, .role = role};
+    const auto& one = role == group.role ? group : nothing;
+    set_role(numbers.of(one), one);
+  }
 }
 
 void set(Numbers& numbers, const ps::closures::Status& worker) {
@@ -79,7 +108,8 @@ std::shared_ptr<MetricsRegistry> registry_of(std::function<ps::TaskReport()> rep
   registry->set_refresh([of = registry.get(), report = std::move(report)] {
     const auto now = report();
     Numbers numbers(*of, now.task());
-    if (now.store) set(numbers, *now.store);
+    if (now.store) set(numbers, now.all_variables());
+    for (const auto& group : now.groups) set(numbers, group);
     if (now.worker) set(numbers, *now.worker);
     if (now.coordinator) set(numbers, *now.coordinator);
   });

@@ -13,6 +13,7 @@
 #include "lockstep/variable/variable.h"
 #include "tests/support/free_ports.h"
 #include "tests/support/scrape.h"
+#include "tests/support/server_cluster.h"
 #include "tests/support/testing.h"
 
 // What tasks of a job with parameter servers tell about themselves, to `lockstep inspect` and to Prometheus.
@@ -125,6 +126,56 @@ TEST(TaskMetrics, AreWhatTasksTell) {
   const auto chief = scrape(metrics.port());
   EXPECT_THAT(chief, HasSubstr("\nlockstep_coordinator_queued{task=\"chief 0\"} 0\n"));
   EXPECT_THAT(chief, HasSubstr("\nlockstep_coordinator_workers_there{task=\"chief 0\"} 1\n"));
+}
+
+TEST(TaskReport, ServersTellWhatTheyAreToReplicatedGroups) {
+  const testing::ServerCluster cluster(2, 1, {.metrics = "0"});
+  ParameterServerStrategy strategy(cluster.chief(), nullptr, {.replication = 2});
+  const auto scope = strategy.scope();
+  Variable v(at::zeros({4}), {.name = "v"});  // of group 0
+  for (int i = 0; i < 3; ++i) v.assign_add(1);
+  for (const int index : {0, 1}) {
+    ps::RpcChannel channel("ps", Address::parse(cluster.spec().task_address("ps", index), "ps"));
+    const auto ask = [&](const char* method, const std::string& fields) {
+      return channel.call(method, {fields}, Deadline::after(std::chrono::seconds(10)));
+    };
+    const auto report = ps::from_bytes<ps::TaskReport>(ask(ps::TaskReport::kMethod, "")->fields());
+    ASSERT_EQ(report.groups.size(), 2U);
+    const auto& group = report.groups[0];
+    EXPECT_EQ(group.group, 0U);
+    EXPECT_EQ(group.epoch, 1U);
+    EXPECT_EQ(group.role, index == 0 ? ps::GroupRole::kPrimary : ps::GroupRole::kBackup);
+    EXPECT_TRUE(group.is_on_two);
+    EXPECT_EQ(group.store.variables, 1U);
+    EXPECT_EQ(group.store.bytes, 16U);
+    EXPECT_EQ(group.store.updates, 3U);
+    EXPECT_EQ(report.groups[1].store.variables, 0U);
+    EXPECT_EQ(report.all_variables().bytes, 16U);
+    const auto described = ps::from_bytes<ps::DescribeReply>(ask(ps::methods::kGroupDescribe, ps::to_bytes(0U))->fields());
+    ASSERT_EQ(described.variables.size(), 1U);
+    EXPECT_EQ(described.variables[0].description.name, "v");
+    EXPECT_EQ(described.variables[0].version, 3U);
+  }
+}
+
+TEST(TaskMetrics, OfReplicatedGroupsHaveTheirRole) {
+  auto role = ps::GroupRole::kBackup;
+  const TaskMetrics metrics("0", [&role] {
+    ps::TaskReport report{.job = "ps", .index = 1, .store = ps::StoreStatistics{.bytes = 5}};
+    report.groups.push_back({.group = 2, .epoch = 7, .role = role, .is_on_two = true});
+    report.groups[0].store.bytes = 30;
+    return report;
+  });
+  const std::string of = "{group=\"2\",role=\"";
+  const auto backup = scrape(metrics.port());
+  EXPECT_THAT(backup, HasSubstr("\nlockstep_server_bytes{task=\"ps 1\"} 35\n"));
+  EXPECT_THAT(backup, HasSubstr("\nlockstep_group_bytes" + of + "backup\",task=\"ps 1\"} 30\n"));
+  EXPECT_THAT(backup, HasSubstr("\nlockstep_group_epoch" + of + "backup\",task=\"ps 1\"} 7\n"));
+  EXPECT_THAT(backup, HasSubstr("\nlockstep_group_bytes" + of + "primary\",task=\"ps 1\"} 0\n"));
+  role = ps::GroupRole::kPrimary;
+  const auto primary = scrape(metrics.port());
+  EXPECT_THAT(primary, HasSubstr("\nlockstep_group_bytes" + of + "primary\",task=\"ps 1\"} 30\n"));
+  EXPECT_THAT(primary, HasSubstr("\nlockstep_group_epoch" + of + "backup\",task=\"ps 1\"} 0\n"));
 }
 
 TEST(TaskMetrics, StalenessIsCountedByPowersOfTwo) {

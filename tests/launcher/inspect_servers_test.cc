@@ -35,6 +35,7 @@ struct InspectServers : ::testing::Test {
                                                      reply.fields = ps::to_bytes(ps::DescribeReply{{table}});
                                                    },
                                                    ps::HandlerKind::kQuick}}};
+    methods[ps::methods::kGroupDescribe] = methods[ps::methods::kDescribe];
     ps::RpcOptions options;
     options.secret = secret;
     const auto address = Address::parse(spec.task_address(report.job, report.index), "");
@@ -100,6 +101,32 @@ TEST_F(InspectServers, OfAnotherTaskShowsWhatItKnows) {
   const auto worker = inspect(spec.task_address("worker", 0));
   EXPECT_EQ(worker.exit_code, 0) << worker.output;
   EXPECT_THAT(worker.output, AllOf(HasSubstr("worker 0"), Not(HasSubstr("ps 0"))));
+}
+
+TEST_F(InspectServers, ShowsWhatAServerIsToReplicatedGroups) {
+  auto server = ps::report_of({"ps", 0}, spec);
+  server.store = ps::StoreStatistics();
+  server.groups.push_back({.group = 0, .epoch = 4, .role = ps::GroupRole::kPrimary, .is_on_two = true});
+  server.groups.push_back({.group = 1, .epoch = 3, .role = ps::GroupRole::kBackup});
+  server.groups[0].store = {.variables = 2, .bytes = 640, .updates = 500};
+  server.groups[1].store = {.variables = 1, .bytes = 320, .updates = 70};
+  serve(server);
+  const auto shown = inspect(spec.task_address("ps", 0));
+  EXPECT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_THAT(shown.output, AllOf(ContainsRegex("ps 0 +127.0.0.1:[0-9]+ +[0-9]+ +3 +960 B +0 +570"),
+                                  ContainsRegex("group +server +role +epoch +on two +variables"),
+                                  ContainsRegex("\n0 +ps 0 +primary +4 +yes +2 +640 B +0 +500"),
+                                  ContainsRegex("\n1 +ps 0 +backup +3 +no +1 +320 B +0 +70"),
+                                  ContainsRegex("table/part_1 +\\[10, 16\\] +10 +640 B +1.3 KB +17 +1, backup")));
+  const auto json = inspect(spec.task_address("ps", 0) + " --json");
+  ASSERT_EQ(json.exit_code, 0) << json.output;
+  const auto groups = nlohmann::json::parse(json.output)["tasks"][0]["groups"];
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0]["role"], "primary");
+  EXPECT_EQ(groups[0]["epoch"], 4);
+  EXPECT_EQ(groups[1]["is_on_two"], false);
+  EXPECT_EQ(groups[1]["store"]["updates"], 70);
+  EXPECT_EQ(groups[1]["variables"][0]["name"], "table/part_1");
 }
 
 TEST_F(InspectServers, WithoutAnAddressAsksTheTasksOfTfConfig) {

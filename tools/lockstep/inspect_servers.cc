@@ -65,6 +65,11 @@ std::optional<ServersView> inspect_servers(const Address& address, std::chrono::
   if (report.store)
     answer.variables =
         ps::from_bytes<ps::DescribeReply>(channel.call(ps::methods::kDescribe, {}, deadline)->fields()).variables;
+  for (const auto& group : report.groups)
+    answer.group_variables.push_back(
+        ps::from_bytes<ps::DescribeReply>(
+            channel.call(ps::methods::kGroupDescribe, {ps::to_bytes(group.group)}, deadline)->fields())
+            .variables);
   return ServersView{{std::move(answer)}};
 } catch (const Error& error) {
   if (error.code() == ErrorCode::kUnimplemented) return std::nullopt;

@@ -18,7 +18,10 @@ struct TaskAnswer {
   std::string address = "";
   std::optional<ps::TaskReport> report = std::nullopt;  // absent: it did not answer
   std::string why_not = "";                             // then
-  std::vector<ps::Described> variables = {};            // of a parameter server that was asked alone
+  // Of a parameter server that was asked alone: what it has without replication, and of the groups in its report, in their
+  // order.
+  std::vector<ps::Described> variables = {};
+  std::vector<std::vector<ps::Described>> group_variables = {};
 };
 
 struct ServersView {

@@ -92,7 +92,7 @@ void print_staleness(std::ostream& out, const ServersView& view) {
   std::vector<std::uint64_t> counts;
   for (const auto& answer : view.tasks) {
     if (!answer.report || !answer.report->store) continue;
-    const auto& own = answer.report->store->staleness;
+    const auto own = answer.report->all_variables().staleness;
     counts.resize(std::max(counts.size(), own.size()));
     for (std::size_t power = 0; power < own.size(); ++power) counts[power] += own[power];
   }
@@ -108,13 +108,41 @@ void print_staleness(std::ostream& out, const ServersView& view) {
   print_table(out, rows);
 }
 
+// Replicated groups, as their servers have them.
+void print_groups(std::ostream& out, const ServersView& view) {
+  std::vector<Row> rows = {
+      {"group", "server", "role", "epoch", "on two", "variables", "bytes", "updates/s", "updates", "reads"}};
+  for (const auto& answer : view.tasks) {
+    if (!answer.report) continue;
+    for (const auto& group : answer.report->groups)
+      if (group.role != ps::GroupRole::kNone)
+        rows.push_back({str(group.group), str(answer.task), name_of(group.role), str(group.epoch),
+                        group.is_on_two ? "yes" : "no", str(group.store.variables), shown_bytes(group.store.bytes),
+                        shown(group.store.updates_per_second), str(group.store.updates), str(group.store.reads)});
+  }
+  if (rows.size() == 1) return;
+  std::ranges::stable_sort(rows.begin() + 1, rows.end(), {}, [](const Row& row) { return std::pair(row[0].size(), row[0]); });
+  out << "\n";
+  print_table(out, rows);
+}
+
 void print_variables(std::ostream& out, const TaskAnswer& answer) {
-  if (answer.variables.empty()) return;
   std::vector<Row> rows = {{"variable", "shape", "first row", "bytes", "optimizer", "version"}};
-  for (const auto& variable : answer.variables)
-    rows.push_back({cut(variable.description.name, 48), str("[", join(", ", variable.description.shape), "]"),
-                    str(variable.description.first_row), shown_bytes(variable.bytes), shown_bytes(variable.state_bytes),
-                    str(variable.version)});
+  const auto add = [&](const std::vector<ps::Described>& variables, const std::string& role) {
+    for (const auto& variable : variables) {
+      rows.push_back({cut(variable.description.name, 48), str("[", join(", ", variable.description.shape), "]"),
+                      str(variable.description.first_row), shown_bytes(variable.bytes), shown_bytes(variable.state_bytes),
+                      str(variable.version)});
+      if (!answer.group_variables.empty()) rows.back().push_back(role);
+    }
+  };
+  if (!answer.group_variables.empty()) rows[0].push_back("group");
+  add(answer.variables, "");
+  for (std::size_t i = 0; i < answer.group_variables.size(); ++i) {
+    const auto& group = answer.report->groups[i];
+    add(answer.group_variables[i], str(group.group, ", ", name_of(group.role)));
+  }
+  if (rows.size() == 1) return;
   out << "\n";
   print_table(out, rows);
 }
@@ -129,6 +157,26 @@ Json to_json(const ps::StoreStatistics& store) {
           {"requests", store.requests},
           {"clients", store.clients},
           {"staleness", store.staleness}};
+}
+
+Json to_json(const std::vector<ps::Described>& variables) {
+  auto json = Json::array();
+  for (const auto& variable : variables)
+    json.push_back({{"name", variable.description.name},
+                    {"shape", variable.description.shape},
+                    {"first_row", variable.description.first_row},
+                    {"bytes", variable.bytes},
+                    {"optimizer_bytes", variable.state_bytes},
+                    {"version", variable.version}});
+  return json;
+}
+
+Json to_json(const ps::GroupReport& group) {
+  return {{"group", group.group},
+          {"role", name_of(group.role)},
+          {"epoch", group.epoch},
+          {"is_on_two", group.is_on_two},
+          {"store", to_json(group.store)}};
 }
 
 Json to_json(const TaskAnswer& answer) {
@@ -146,13 +194,10 @@ Json to_json(const TaskAnswer& answer) {
   if (const auto& of = answer.report->coordinator)
     json["coordinator"] = {
         {"queued", of->queued}, {"in_flight", of->in_flight}, {"workers", of->workers}, {"missing", of->missing}};
-  for (const auto& variable : answer.variables)
-    json["variables"].push_back({{"name", variable.description.name},
-                                 {"shape", variable.description.shape},
-                                 {"first_row", variable.description.first_row},
-                                 {"bytes", variable.bytes},
-                                 {"optimizer_bytes", variable.state_bytes},
-                                 {"version", variable.version}});
+  for (const auto& group : answer.report->groups) json["groups"].push_back(to_json(group));
+  for (std::size_t i = 0; i < answer.group_variables.size(); ++i)
+    json["groups"][i]["variables"] = to_json(answer.group_variables[i]);
+  if (!answer.variables.empty()) json["variables"] = to_json(answer.variables);
   return json;
 }
 
@@ -170,7 +215,7 @@ void print_servers(std::ostream& out, const ServersView& view, bool as_json) {
   print_tasks(out, view, "ps",
               {"server", "address", "process", "variables", "bytes", "updates/s", "updates", "reads", "requests", "clients"},
               [](Row& cells, const ps::TaskReport& report) {
-                const auto of = report.store.value_or(ps::StoreStatistics());
+                const auto of = report.all_variables();
                 cells.insert(cells.end(),
                              {str(report.pid), str(of.variables), shown_bytes(of.bytes), shown(of.updates_per_second),
                               str(of.updates), str(of.reads), str(of.requests), str(of.clients)});
@@ -183,6 +228,7 @@ void print_servers(std::ostream& out, const ServersView& view, bool as_json) {
                              {str(report.pid), str(of.finished), str(of.failed), str(of.waiting), str(of.resources),
                               is_busy ? shown_time(of.nanoseconds) : "-", is_busy ? cut(of.function, 60) : "none"});
               });
+  print_groups(out, view);
   for (const auto& answer : view.tasks) print_variables(out, answer);
   print_staleness(out, view);
 }
