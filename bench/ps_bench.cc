@@ -2,13 +2,13 @@
 //
 //   ps_bench --work=transfers [--rounds=9] [--rows=10000000]
 //   ps_bench --work=memory
-//   ps_bench --work=closures|W1|W4|pushes [--servers=1] [--replication=1]
+//   ps_bench --work=closures|W1|W4|push_rows|push_dense [--servers=1] [--replication=1]
 //                driven in windows, as train_bench (bench/windows.h); --seconds=S: one window
 //
 // transfers: 64 MB, and 10,000 random rows of 32 floats, to and from one server, in turns with raw TCP, MB/s. memory: what a
 // server takes beside its variables and their optimizers' state. closures, W1, W4: empty closures or training steps on two
-// workers. pushes: updates of 10,000 rows, and of 4 MB, from one process. Exit status 1 when what was read differs from what
-// was written.
+// workers. push_rows, push_dense: updates of 10,000 rows, or of 64 MB, from one process. Exit status 1 when what was read
+// differs from what was written.
 
 #include <cstdio>
 #include <map>

@@ -21,8 +21,8 @@ struct PsCluster {
   int replication = 1;
 };
 
-// Steps of W1 or W4, closures that do nothing ("closures"), or updates of 10,000 rows and of 4 MB by the coordinator itself
-// ("pushes").
+// Steps of W1 or W4, closures that do nothing ("closures"), or updates by the coordinator itself: of 10,000 rows
+// ("push_rows"), of 64 MB ("push_dense").
 std::unique_ptr<Trainer> make_ps_trainer(const std::string& work, const PsCluster& cluster);
 
 }  // namespace bench

@@ -100,27 +100,38 @@ class EmptyClosures final : public PsTrainer {
   }
 };
 
-class Pushes final : public PsTrainer {
+// Updates by the coordinator itself: one variable, on the first server.
+class RowPushes final : public PsTrainer {
  public:
-  explicit Pushes(const PsCluster& cluster) : PsTrainer(cluster) {
+  explicit RowPushes(const PsCluster& cluster) : PsTrainer(cluster) {
     const auto scope = strategy().scope();
-    table_.emplace(torch::zeros({1'000'000, kWidth}), ls::VariableOptions{.name = "table"});
-    dense_.emplace(torch::zeros({1 << 20}), ls::VariableOptions{.name = "dense"});
-    for (std::uint32_t batch = 0; batch < kIdBatches; ++batch) ids_.push_back(torch::tensor(random_ids(batch, 1'000'000)));
+    table_.emplace(torch::zeros({kRows, kWidth}), ls::VariableOptions{.name = "table"});
+    for (std::uint32_t batch = 0; batch < kIdBatches; ++batch) ids_.push_back(torch::tensor(random_ids(batch, kRows)));
   }
 
  private:
-  void schedule() override {
-    table_->scatter_add({rows_, ids_[at_++ % ids_.size()]});
-    dense_->assign_add(added_);
-  }
+  void schedule() override { table_->scatter_add({values_, ids_[at_++ % ids_.size()]}); }
 
+  static constexpr std::int64_t kRows = 1'000'000;
   static constexpr auto kWidth = static_cast<std::int64_t>(kColumns);
-  std::optional<ls::Variable> table_, dense_;
+  std::optional<ls::Variable> table_;
   std::vector<at::Tensor> ids_;
   std::size_t at_ = 0;
-  const at::Tensor rows_ = torch::ones({static_cast<std::int64_t>(kRowsAtOnce), kWidth});
-  const at::Tensor added_ = torch::ones({1 << 20});
+  const at::Tensor values_ = torch::ones({static_cast<std::int64_t>(kRowsAtOnce), kWidth});
+};
+
+class DensePushes final : public PsTrainer {
+ public:
+  explicit DensePushes(const PsCluster& cluster) : PsTrainer(cluster) {
+    const auto scope = strategy().scope();
+    dense_.emplace(torch::zeros_like(values_), ls::VariableOptions{.name = "dense"});
+  }
+
+ private:
+  void schedule() override { dense_->assign_add(values_); }
+
+  const at::Tensor values_ = torch::ones({static_cast<std::int64_t>(kDenseBytes / sizeof(float))});
+  std::optional<ls::Variable> dense_;
 };
 
 class Steps final : public PsTrainer {
@@ -165,7 +176,8 @@ class Steps final : public PsTrainer {
 
 std::unique_ptr<Trainer> make_ps_trainer(const std::string& work, const PsCluster& cluster) {
   if (work == "closures") return std::make_unique<EmptyClosures>(cluster);
-  if (work == "pushes") return std::make_unique<Pushes>(cluster);
+  if (work == "push_rows") return std::make_unique<RowPushes>(cluster);
+  if (work == "push_dense") return std::make_unique<DensePushes>(cluster);
   return std::make_unique<Steps>(work, cluster);
 }
 

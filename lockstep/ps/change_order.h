@@ -16,11 +16,16 @@ struct Change {
   struct Part {
     std::uint32_t index = 0;  // of its operation
     std::vector<Piece> pieces = {};
+    std::uint64_t passed_in = 0;  // what ChangeOrder::pass_on() returned for all of it
   };
 
   std::string method = "";
   Sender sender = {};
   std::vector<Part> parts = {};  // what it was given, by index
+  // The payload as it came, when that is sent on as it is: `parts` are those that were staged before it, then.
+  std::vector<Piece> payload = {};
+  // Throws what is wrong with the payload. Who has all variables finds that out by itself; for others it is called before.
+  std::function<void()> check = nullptr;
   // The request's fields when these parts are staged before it; the others are its payload.
   std::function<std::string(const std::set<std::uint32_t>& staged)> fields = nullptr;
 };
@@ -38,6 +43,11 @@ class ChangeOrder {
   // Calls `apply` while no other change of the store is done, too; it returns the change that gives another store the same,
   // which is known only then: a copy. Returns when that is kept. Throws kUnavailable when it is not: it may be asked again.
   virtual void copied_in_turn(const std::function<Change()>& apply) = 0;
+
+  // A piece of a change that will come. Sends it where changes are kept, calls `meanwhile`, and waits until it is there: then
+  // returns in which view (Note [replication]), otherwise 0, and it is sent with its change. Throws what `meanwhile` throws.
+  virtual std::uint64_t pass_on(const StageRequest& piece, const std::vector<Piece>& bytes,
+                                const std::function<void()>& meanwhile) = 0;
 
   // Who did a change just now, or who asks for it again.
   enum class Asks { kFirst, kAgain };

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/on_exit.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
@@ -20,6 +21,7 @@ using std::chrono::seconds;
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // what is larger goes before its change, in such pieces
 constexpr std::size_t kInFlight = 4;                       // of them
 constexpr seconds kOneTry{5};
+constexpr seconds kPassedOn{2};  // a piece that need not be: it is sent with its change otherwise
 constexpr seconds kFillTurn{2};  // then it looks whether the view is still the same
 
 std::size_t bytes_of(const Change::Part& part) {
@@ -30,49 +32,94 @@ std::size_t bytes_of(const Change::Part& part) {
 
 }  // namespace
 
-// Sends what is large in pieces. Whether they arrive shows when the change does.
-std::set<std::uint32_t> GroupReplica::stage_parts(const Peer& peer, const Change& change) {
-  std::set<std::uint32_t> staged;
-  if (peer.target == nullptr) return staged;
+std::unique_ptr<CallTarget::Pending> GroupReplica::start_piece(const Peer& peer, const StageRequest& piece,
+                                                               const std::vector<Piece>& bytes, seconds limit) const {
+  const ForwardRequest envelope{group_, peer.epoch, 0, methods::kStage, to_bytes(piece)};
+  return peer.target->start(methods::kGroupStage, {to_bytes(envelope), bytes}, Deadline::after(limit));
+}
+
+// Whatever is wrong with the backup shows when the change comes.
+std::uint64_t GroupReplica::pass_on(const StageRequest& piece, const std::vector<Piece>& bytes,
+                                    const std::function<void()>& meanwhile) {
+  Peer peer;
+  {
+    const std::lock_guard lock(mu_);
+    const bool is_possible = role_ == Role::kPrimary && view_.has_backup() && !needs_fill_ && !is_deposed_ && !bytes.empty();
+    if (is_possible && passed_ < kMostPassed) peer = {view_.epoch, home_.servers[view_.backup].get()}, ++passed_;
+  }
+  if (peer.target == nullptr) return meanwhile(), 0;
+  const OnExit leave([&] {
+    const std::lock_guard lock(mu_);
+    --passed_;
+  });
+  std::unique_ptr<CallTarget::Pending> pending;
+  try {
+    pending = start_piece(peer, piece, bytes, kPassedOn);
+  } catch (const Error&) {
+    return meanwhile(), 0;
+  }
+  meanwhile();
+  try {
+    pending->wait();
+    return peer.epoch;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+// Sends a part in pieces, and waits until they have arrived.
+void GroupReplica::stage_part(const Peer& peer, const Sender& sender, const Change::Part& part) const {
   std::deque<std::unique_ptr<CallTarget::Pending>> under_way;
   const auto wait_for_one = [&] {
     under_way.front()->wait();
     under_way.pop_front();
   };
-  for (const auto& part : change.parts) {
-    const auto total = bytes_of(part);
-    if (total <= kPieceBytes) continue;
-    staged.insert(part.index);
-    std::uint64_t offset = 0;
-    for (const auto& piece : part.pieces)
-      for (std::size_t first = 0; first < piece.bytes.size(); first += kPieceBytes) {
-        const auto bytes = piece.bytes.subspan(first, std::min(kPieceBytes, piece.bytes.size() - first));
-        const StageRequest request{change.sender, part.index, total, offset};
-        offset += bytes.size();
-        const ForwardRequest envelope{group_, peer.epoch, 0, methods::kStage, to_bytes(request)};
-        if (under_way.size() >= kInFlight) wait_for_one();
-        under_way.push_back(
-            peer.target->start(methods::kGroupStage, {to_bytes(envelope), {{bytes, piece.owner}}}, Deadline::after(kOneTry)));
-      }
-  }
+  const auto total = bytes_of(part);
+  std::uint64_t offset = 0;
+  for (const auto& piece : part.pieces)
+    for (std::size_t first = 0; first < piece.bytes.size(); first += kPieceBytes) {
+      const auto bytes = piece.bytes.subspan(first, std::min(kPieceBytes, piece.bytes.size() - first));
+      if (under_way.size() >= kInFlight) wait_for_one();
+      under_way.push_back(start_piece(peer, {sender, part.index, total, offset}, {{bytes, piece.owner}}, kOneTry));
+      offset += bytes.size();
+    }
   while (!under_way.empty()) wait_for_one();
+}
+
+// Sends those parts that go before the change, unless they were passed on when they came. Returns which.
+std::set<std::uint32_t> GroupReplica::stage_parts(const Peer& peer, const Change& change) const {
+  std::set<std::uint32_t> staged;
+  if (peer.target == nullptr) return staged;
+  for (const auto& part : change.parts) {
+    const bool is_there = part.passed_in == peer.epoch;
+    if (!is_there && change.payload.empty() && bytes_of(part) <= kPieceBytes) continue;
+    staged.insert(part.index);
+    if (!is_there) stage_part(peer, change.sender, part);
+  }
   return staged;
 }
 
-GroupReplica::Sent GroupReplica::send(const Held& held, const Peer& peer, const Change& change,
-                                      const std::set<std::uint32_t>& staged) {
-  Sent sent{peer};
+// They were there, and are not any more.
+void GroupReplica::stage_again(const Sent& sent) const {
+  for (const auto& part : sent.change->parts)
+    if (sent.staged.contains(part.index)) stage_part(sent.peer, sent.change->sender, part);
+}
+
+void GroupReplica::send(const Held& held, Sent& sent) {
+  const auto& change = *sent.change;
   {
     const std::lock_guard lock(mu_);
     if (held_.get() != &held || role_ != Role::kPrimary) throw not_primary();
-    if (view_.epoch == peer.epoch) sent.number = ++last_;  // else: there is another view, and nothing is waited for
+    if (view_.epoch == sent.peer.epoch) sent.number = ++last_;  // else: there is another view, and nothing is waited for
   }
-  sent.message.fields = to_bytes(ForwardRequest{group_, peer.epoch, sent.number, change.method, change.fields(staged)});
-  for (const auto& part : change.parts)
-    if (!staged.contains(part.index))
-      sent.message.payload.insert(sent.message.payload.end(), part.pieces.begin(), part.pieces.end());
+  sent.message.fields =
+      to_bytes(ForwardRequest{group_, sent.peer.epoch, sent.number, change.method, change.fields(sent.staged)});
+  sent.message.payload = change.payload;
+  if (change.payload.empty())
+    for (const auto& part : change.parts)
+      if (!sent.staged.contains(part.index))
+        sent.message.payload.insert(sent.message.payload.end(), part.pieces.begin(), part.pieces.end());
   if (sent.number > 0) start(sent);
-  return sent;
 }
 
 void GroupReplica::start(Sent& sent) const {
@@ -88,6 +135,7 @@ void GroupReplica::wait_for(Sent& sent, const std::string& answer) {
   if (sent.number == 0) return;
   const auto until = Deadline::after(home_.backup_timeout);
   std::string last_words = "it could not be called";
+  bool are_parts_missing = false;
   for (int tries = 0; !until.has_passed(); ++tries) {
     try {
       if (sent.pending != nullptr) {
@@ -97,9 +145,16 @@ void GroupReplica::wait_for(Sent& sent, const std::string& answer) {
       }
     } catch (const Error& error) {
       last_words = error.message();
-      if (!is_retryable(error.code()) || error.code() == ErrorCode::kAborted) break;  // parts of it are not there any more
+      if (!is_retryable(error.code())) break;
+      are_parts_missing = error.code() == ErrorCode::kAborted;
     }
     if (!pause(sent.peer, tries)) return;
+    try {
+      if (are_parts_missing) stage_again(sent);
+    } catch (const Error&) {
+      sent.pending = nullptr;  // tried again
+      continue;
+    }
     start(sent);
   }
   lose_touch(sent.peer, str("change ", sent.number, ": ", last_words));
@@ -149,8 +204,8 @@ bool GroupReplica::wants_fill() const {
 bool GroupReplica::fill_one(const Held& held, const Peer& peer, const Change& change) {
   for (int tries = 0;; ++tries) {
     try {
-      const auto staged = stage_parts(peer, change);
-      auto sent = send(held, peer, change, staged);
+      Sent sent{peer, &change, stage_parts(peer, change)};
+      send(held, sent);
       wait_for(sent, "");
       return wants_fill();
     } catch (const Error& error) {  // a piece did not arrive
@@ -204,7 +259,9 @@ void GroupReplica::fill() {
     for (const auto& one : gradients)
       if (!in_own_turn([&] { return held->gradients->copy_of(one, sender); })) return;
     const auto clients = [&] {
-      return Change{VariableStore::kCopyClients, sender, {}, [&](const auto&) { return held->store->copy_of_clients(); }};
+      return Change{.method = VariableStore::kCopyClients, .sender = sender, .fields = [&](const auto&) {
+                      return held->store->copy_of_clients();
+                    }};
     };
     if (!in_own_turn(clients)) return;
     const std::lock_guard lock(mu_);

@@ -151,7 +151,7 @@ GroupReplica::Peer GroupReplica::peer_of(const Held& held) const {
   if (needs_fill_)
     throw Error(ErrorCode::kUnavailable, str("group ", group_, ": ", who(home_.server), " has lost touch with ",
                                              who(view_.backup), " and waits for the coordinator"));
-  return {view_.epoch, view_.has_backup() ? home_.servers[view_.backup].get() : nullptr};
+  return {view_.epoch, view_.has_backup() ? home_.servers[view_.backup].get() : nullptr, is_filled_};
 }
 
 TurnGate::Turn GroupReplica::take_turn() {
@@ -165,11 +165,13 @@ TurnGate::Turn GroupReplica::take_turn() {
 std::string GroupReplica::in_turn(const Held& held, const Change& change, const std::function<std::string()>& apply) {
   for (;;) {
     const auto peer = peer_of(held);
-    const auto staged = stage_parts(peer, change);
+    Sent sent{peer, &change, stage_parts(peer, change)};
     auto turn = take_turn();
-    if (peer_of(held).epoch != peer.epoch) continue;  // what was staged is at another server
+    const auto now = peer_of(held);
+    if (now.epoch != peer.epoch) continue;  // what was staged is at another server
     if (peer.target == nullptr) return apply();
-    auto sent = send(held, peer, change, staged);
+    if (!now.has_all && change.check != nullptr) change.check();
+    send(held, sent);
     std::string answer;
     std::exception_ptr failure;
     try {  // the backup has it: it is done here, or fails in the same way there
@@ -177,6 +179,7 @@ std::string GroupReplica::in_turn(const Held& held, const Change& change, const 
     } catch (const Error& error) {
       failure = std::current_exception();
       answer = name_of(error.code());
+      if (is_retryable(error.code())) lose_touch(peer, str("a change was sent, and not done here: ", error.message()));
     }
     turn.end();
     wait_for(sent, answer);

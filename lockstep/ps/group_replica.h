@@ -72,6 +72,7 @@ class GroupReplica {
   std::shared_ptr<const VariableStore> store() const;
 
   static constexpr int kMostChanges = 32;  // of clients, at a time; more are refused with kUnavailable, and come again
+  static constexpr int kMostPassed = 16;   // pieces of clients, at a time; others are sent with their changes
 
  private:
   using Role = GroupRole;
@@ -85,6 +86,10 @@ class GroupReplica {
       return replica.in_turn(*this, change, apply);
     }
     void copied_in_turn(const std::function<Change()>& apply) override { replica.copied_in_turn(*this, apply); }
+    std::uint64_t pass_on(const StageRequest& piece, const std::vector<Piece>& bytes,
+                          const std::function<void()>& meanwhile) override {
+      return replica.pass_on(piece, bytes, meanwhile);
+    }
     void wait_until_kept(Asks asks) override { replica.wait_until_kept(*this, asks); }
 
     GroupReplica& replica;
@@ -97,10 +102,13 @@ class GroupReplica {
   struct Peer {
     std::uint64_t epoch = 0;
     CallTarget* target = nullptr;  // null: there is none
+    bool has_all = false;
   };
   // A change on its way.
   struct Sent {
     Peer peer = {};
+    const Change* change = nullptr;
+    std::set<std::uint32_t> staged = {};  // its parts that were sent before it
     std::uint64_t number = 0;
     Outgoing message = {};
     Clock::time_point at = {};
@@ -109,12 +117,17 @@ class GroupReplica {
 
   std::string in_turn(const Held& held, const Change& change, const std::function<std::string()>& apply);
   void copied_in_turn(const Held& held, const std::function<Change()>& apply);
+  std::uint64_t pass_on(const StageRequest& piece, const std::vector<Piece>& bytes, const std::function<void()>& meanwhile);
+  std::unique_ptr<CallTarget::Pending> start_piece(const Peer& peer, const StageRequest& piece, const std::vector<Piece>& bytes,
+                                                   std::chrono::seconds limit) const;
   void wait_until_kept(const Held& held, ChangeOrder::Asks asks);
 
   Peer peer_of(const Held& held) const;  // throws kUnavailable
   TurnGate::Turn take_turn();
-  std::set<std::uint32_t> stage_parts(const Peer& peer, const Change& change);
-  Sent send(const Held& held, const Peer& peer, const Change& change, const std::set<std::uint32_t>& staged);
+  std::set<std::uint32_t> stage_parts(const Peer& peer, const Change& change) const;
+  void stage_again(const Sent& sent) const;
+  void stage_part(const Peer& peer, const Sender& sender, const Change::Part& part) const;
+  void send(const Held& held, Sent& sent);
   void start(Sent& sent) const;
   // Until the backup has it, or there is another view. `answer`: what the primary's was.
   void wait_for(Sent& sent, const std::string& answer);
@@ -156,6 +169,7 @@ class GroupReplica {
   int changes_ = 0;                    // of clients, under way
   bool is_asking_ = false;             // a primary's: somebody asks its backup whether it is the primary still
   Clock::time_point current_at_ = {};  // a primary's: it was, then
+  int passed_ = 0;                     // pieces of clients, under way
 };
 
 }  // namespace lockstep::ps

@@ -15,6 +15,11 @@
 // 3. The primary does changes one after the other (GroupReplica::in_turn). Each has a number in its view: 1, 2, 3, ... In the
 //    same moment it is sent to the backup, which does them in the order of their numbers, with the same code, and answers. The
 //    client gets its answer when the backup has answered: both have the same bits then.
+//    An update is sent as it came, before its values are read here: both read them at the same time. What is wrong with them
+//    a complete backup finds as well, and both remember the same refusal; to one that is not complete an update is sent only
+//    when it was found right.
+//    What is large comes before its change, in pieces, and each is passed on when it comes (GroupReplica::pass_on). Pieces have
+//    no numbers: a backup that lacks some says so when their change comes, and gets them again.
 // 4. A backup takes changes of its own epoch only. So a primary that was stopped, and was replaced meanwhile, can acknowledge
 //    nothing any more: it learns that there is a newer view, and is filled anew. It answers reads only when its backup, who
 //    would be the primary in its place, has said in the last half second that it is not (an answer to a change says that, too;

@@ -17,6 +17,7 @@ class InnerMessage final : public Incoming {
     outer_.read(into);
     left_ = outer_.left();
   }
+  std::vector<std::span<const std::byte>> rest() override { return outer_.rest(); }
 
  private:
   Incoming& outer_;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -49,10 +50,30 @@ void Memory::require(std::size_t bytes, const std::string& what) const {
   if (most_bytes_ != 0 && (used > most_bytes_ || bytes > most_bytes_ - used))
     refuse(bytes, most_bytes_ - std::min(used, most_bytes_), what);
   if (bytes < kSmall) return;
-  if (const auto free = free_on_machine(); bytes > free) refuse(bytes, free, what);
+  require_on_machine(bytes, what);
   void* const tried = std::malloc(bytes);  // NOLINT: a limit of the process shows only so
   if (tried == nullptr) refuse(bytes, 0, what);
   std::free(tried);  // NOLINT
+}
+
+// The system's files take longer to read than a small update takes. As long as what is asked for is little beside what was
+// free a moment ago, they are not read again.
+void Memory::require_on_machine(std::size_t bytes, const std::string& what) const {
+  constexpr std::chrono::milliseconds kMoment{50};
+  constexpr std::size_t kLittle = 16;  // this part of it
+  const auto used = used_.load();
+  const auto now = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard lock(mu_);
+    const auto taken = used - std::min(used, used_then_);
+    if (now - looked_ < kMoment && bytes <= (free_then_ - std::min(free_then_, taken)) / kLittle) return;
+  }
+  const auto free = free_on_machine();
+  if (bytes > free) refuse(bytes, free, what);
+  const std::lock_guard lock(mu_);
+  looked_ = now;
+  free_then_ = free;
+  used_then_ = used;
 }
 
 Memory::Reservation Memory::reserve(std::size_t bytes, const std::string& what) {

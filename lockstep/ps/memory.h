@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,10 +46,18 @@ class Memory {
   void require(std::size_t bytes, const std::string& what) const;
 
  private:
+  void require_on_machine(std::size_t bytes, const std::string& what) const;
+
   // Const after construction.
   const std::size_t most_bytes_;
   // Own synchronisation.
   std::atomic<std::size_t> used_{0};
+
+  mutable std::mutex mu_;
+  // Guarded by mu_: what the machine had when it was looked at last.
+  mutable std::chrono::steady_clock::time_point looked_;
+  mutable std::size_t free_then_ = 0;
+  mutable std::size_t used_then_ = 0;
 };
 
 // A new tensor on the CPU, with whatever is in it. Throws kUnavailable, "out of memory", naming what it was for.

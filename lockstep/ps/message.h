@@ -30,6 +30,9 @@ class Incoming {
   std::size_t left() const noexcept { return left_; }
   // The next ones, copied. Throws kInvalidArgument when there are fewer.
   virtual void read(std::span<std::byte> into) = 0;
+  // Where the bytes lie that have not been read: there they stay, also when they are read, as long as this message does.
+  // Nothing: they lie nowhere, and can only be read.
+  virtual std::vector<std::span<const std::byte>> rest() { return {}; }
 
  protected:
   std::string fields_;

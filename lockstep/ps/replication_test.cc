@@ -47,6 +47,90 @@ TEST_F(Replicated, BothServersHaveTheSameBits) {
   expect_same_on_both(1, "table", 5);
 }
 
+// What is wrong with it the servers find in its values, each by itself: it must be the same for both.
+TEST_F(Replicated, AnUpdateThatIsRefusedChangesNothingOnBoth) {
+  make(0, "table", at::zeros({10, 2}));
+  make(0, "numbers", at::ones({4, 1}, at::kLong));
+  const auto id = client->id_at(0);
+  const auto bad_row = [&] {
+    client->update({{0, "table", Kind::kAddRows, at::ones({1, 2}), at::tensor({3}, at::kLong)},
+                    {0, "table", Kind::kAddRows, at::ones({1, 2}), at::tensor({10}, at::kLong)}});
+  };
+  const auto by_zero = [&] {
+    client->update({{0, "numbers", Kind::kDivRows, at::zeros({1, 1}, at::kLong), at::tensor({0}, at::kLong)}});
+  };
+  EXPECT_EQ(code_of(bad_row), ErrorCode::kOutOfRange);
+  EXPECT_EQ(code_of(by_zero), ErrorCode::kInvalidArgument);
+  expect_same_on_both(0, "table", 0);
+  expect_same_on_both(0, "numbers", 0);
+  client->update({{0, "table", Kind::kAddRows, at::ones({2, 2}), at::tensor({3, 9}, at::kLong)}});
+  expect_same_on_both(0, "table", 1);
+  EXPECT_EQ(copy(1, 0, "table").value.sum().item<double>(), 4);
+  EXPECT_EQ(servers[0].host->store(0)->client_state(id).last_done, servers[1].host->store(0)->client_state(id).last_done);
+  EXPECT_EQ(keeper->views()[0].epoch, 1U);  // nobody has lost touch
+}
+
+TEST_F(Replicated, PiecesArePassedOnAsTheyCome) {
+  const auto large = at::rand({3, 1 << 20});  // three pieces
+  auto& way = *servers[0].ways[1];
+  make(0, "large", large);
+  EXPECT_EQ(way.pieces, 3);
+  // Beside what is small: some of it goes before the update, some in it.
+  make(0, "rows", at::zeros({1000, 8}));
+  const auto ids = at::arange(500, at::kLong);
+  client->update({{0, "rows", Kind::kAddRows, at::rand({500, 8}), ids},
+                  {0, "large", Kind::kAdd, large},
+                  {0, "rows", Kind::kAddRows, at::rand({500, 8}), ids}});
+  EXPECT_EQ(way.pieces, 6);
+  expect_same_on_both(0, "large", 1);
+  expect_same_on_both(0, "rows", 2);
+  EXPECT_TRUE(copy(1, 0, "large").value.equal(large + large));
+  EXPECT_EQ(servers[0].host->store(0)->statistics().staged_bytes, 0U);
+  EXPECT_EQ(servers[1].host->store(0)->statistics().staged_bytes, 0U);
+}
+
+TEST_F(Replicated, PiecesThatDidNotReachTheBackupAreSentWithTheirUpdate) {
+  const auto large = at::rand({3, 1 << 20});
+  auto& way = *servers[0].ways[1];
+  make(0, "large", large);
+  way.refused_pieces = 1;
+  client->update({{0, "large", Kind::kAdd, large}});
+  EXPECT_EQ(way.pieces, 3 + 3 + 3);
+  expect_same_on_both(0, "large", 1);
+  // The backup says only when the update comes that it has not got all.
+  way.swallowed_pieces = 1;
+  client->update({{0, "large", Kind::kAdd, large}});
+  EXPECT_EQ(way.pieces, 9 + 3 + 3);
+  expect_same_on_both(0, "large", 2);
+  EXPECT_TRUE(copy(1, 0, "large").value.equal(large + large + large));
+  EXPECT_EQ(keeper->views()[0].epoch, 1U);
+}
+
+// The pieces are at the old primary and its backup, the update comes to the new one.
+TEST_F(Replicated, AnUpdateInPiecesIsDoneOnceWhenThePrimaryIsLostInBetween) {
+  const auto large = at::rand({3, 1 << 20});
+  make(0, "large", at::zeros_like(large));
+  std::atomic<int> done{0};
+  std::atomic<bool> is_over{false};
+  {
+    const auto writer = start_thread("writes", [&](std::stop_token) {
+      for (; !is_over; ++done) client->update({{0, "large", Kind::kAdd, large}});
+    });
+    for (const std::size_t victim : {0U, 1U, 0U}) {
+      for (const int seen = done; done < seen + 3;) std::this_thread::yield();
+      stop(victim);
+      for (const int seen = done; done < seen + 3;) std::this_thread::yield();
+      start(victim);
+      EXPECT_TRUE(comes_true([&] { return keeper->is_complete(); }));
+    }
+    is_over = true;
+  }
+  expect_same_on_both(0, "large", static_cast<std::uint64_t>(done));
+  auto wanted = at::zeros_like(large);
+  for (int i = 0; i < done; ++i) wanted.add_(large);
+  EXPECT_TRUE(copy(0, 0, "large").value.equal(wanted));
+}
+
 // Each thread counts what was acknowledged to it.
 TEST_F(Replicated, NothingAcknowledgedIsLostWithAServer) {
   constexpr int kThreads = 4;
@@ -164,6 +248,15 @@ TEST_F(Replicated, AServerThatComesBackIsFilledWhileOthersWrite) {
         client->update({{0, str("v", done % 20), Kind::kGradient, at::rand({100, 7})}});
         if (done % 10 == 5) make(0, str("later", done.load()), at::rand({3}));
       }
+    });
+    // The backup has v0 early, and v9 late: it cannot see what is wrong, and must not do the half of it.
+    const auto refused = start_thread("is refused", [&](std::stop_token) {
+      const auto mine = make_client();
+      const auto update = [&] {
+        mine->update({{0, "v0", Kind::kAddRows, at::ones({1, 7}), at::tensor({3}, at::kLong)},
+                      {0, "v9", Kind::kAddRows, at::ones({1, 7}), at::tensor({100}, at::kLong)}});
+      };
+      while (!is_over) EXPECT_EQ(code_of(update), ErrorCode::kOutOfRange);
     });
     stop(1);
     for (const int seen = done; done < seen + 20;) std::this_thread::yield();

@@ -67,6 +67,15 @@ void Cursor::read(std::span<std::byte> into) {
   }
 }
 
+std::vector<Bytes> Cursor::rest() const {
+  std::vector<Bytes> out;
+  for (auto piece = piece_; piece < pieces_.size(); ++piece) {
+    const auto here = pieces_[piece].subspan(piece == piece_ ? at_ : 0);
+    if (!here.empty()) out.push_back(here);
+  }
+  return out;
+}
+
 Parts take_apart(std::vector<Bytes> message) {
   Parts parts;
   parts.payload = Cursor(std::move(message));
@@ -103,7 +112,12 @@ void Received::read(std::span<std::byte> into) {
                 str("a message's payload has ", left_, " bytes left, and ", into.size(), " are to be read"));
   payload_.read(into);
   left_ = payload_.left();
-  if (left_ == 0) hold_.reset();
+  if (left_ == 0 && !is_shown_) hold_.reset();
+}
+
+std::vector<Bytes> Received::rest() {
+  is_shown_ = true;
+  return payload_.rest();
 }
 
 std::size_t payload_bytes(const Outgoing& message) {

@@ -44,6 +44,8 @@ class Cursor {
   std::size_t left() const noexcept { return left_; }
   // There must be as many.
   void read(std::span<std::byte> into);
+  // What is left, where it lies.
+  std::vector<Bytes> rest() const;
 
  private:
   std::vector<Bytes> pieces_;
@@ -65,15 +67,18 @@ Parts take_apart(std::vector<Bytes> message);
 // The error that a reply carries, named after the server.
 std::optional<Error> error_in(const Parts& reply, const std::string& server);
 
-// A message that has arrived. `hold` keeps the payload's memory, until all of it has been read.
+// A message that has arrived. `hold` keeps the payload's memory, until all of it has been read; to the end, when rest() was
+// asked for.
 class Received : public Incoming {
  public:
   Received(std::string fields, Cursor payload, std::shared_ptr<const void> hold);
   void read(std::span<std::byte> into) override;
+  std::vector<Bytes> rest() override;
 
  private:
   Cursor payload_;
   std::shared_ptr<const void> hold_;
+  bool is_shown_ = false;  // somebody knows where the payload lies
 };
 
 std::size_t payload_bytes(const Outgoing& message);

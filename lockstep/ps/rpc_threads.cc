@@ -21,12 +21,13 @@ RpcThreads::RpcThreads(int most_threads, std::size_t most_waiting_bytes)
 RpcThreads::~RpcThreads() { close(); }
 
 bool RpcThreads::add(Work work, std::size_t bytes) {
-  const std::lock_guard lock(mu_);
+  std::unique_lock lock(mu_);
   if (is_closed_ || waiting_.size() >= kMostWaiting || (!waiting_.empty() && waiting_bytes_ + bytes > most_waiting_bytes_))
     return false;
   if (idle_ <= waiting_.size() && threads_.size() < most_threads_ && !start_one() && threads_.empty()) return false;
   waiting_.push_back({std::move(work), bytes});
   waiting_bytes_ += bytes;
+  lock.unlock();  // who wakes up would wait for it
   changed_.notify_one();
   return true;
 }

@@ -198,7 +198,7 @@ std::map<std::string, Method> VariableStore::methods() {
        })},
       {names::kStage, counted([](State& state, Incoming& request, Outgoing&) {
          const auto message = from_bytes<StageRequest>(request.fields());
-         if (state.clients.is_new(message.sender)) state.uploads.stage(message, request);
+         if (state.clients.is_new(message.sender)) state.stage(message, request);
        })},
       {names::kUpdate, counted([](State& state, Incoming& request, Outgoing& reply) { state.update(request, reply); })},
       {names::kRead, counted([](State& state, Incoming& request, Outgoing& reply) { state.read(request, reply); })},

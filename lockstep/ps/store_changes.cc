@@ -12,12 +12,15 @@
 namespace lockstep::ps {
 namespace {
 
-constexpr std::chrono::seconds kRepeatWaits{60};  // for the first of the same requests
+constexpr std::chrono::seconds kRepeatWaits{60};            // for the first of the same requests
+constexpr std::size_t kMostSentOn = std::size_t{16} << 20;  // of a payload; more is read first, and cut into pieces
 
-Change change_of(const UpdateRequest& request, const std::vector<Given>& given) {
-  Change change{methods::kUpdate, request.sender};
+// What was staged is in `given`, and so is all other when there is no `payload`.
+Change change_of(const UpdateRequest& request, const std::vector<Given>& given, std::vector<Piece> payload) {
+  Change change{.method = methods::kUpdate, .sender = request.sender, .payload = std::move(payload)};
   for (std::uint32_t i = 0; i < given.size(); ++i) {
-    change.parts.push_back({i});
+    if (!change.payload.empty() && !request.operations[i].is_staged) continue;
+    change.parts.push_back({i, {}, given[i].passed_in});
     if (given[i].ids.defined()) change.parts.back().pieces.push_back(piece_of(given[i].ids));
     if (given[i].values.defined()) change.parts.back().pieces.push_back(piece_of(given[i].values));
   }
@@ -57,10 +60,12 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
   require_payload(payload, is_given && !is_staged ? size : 0);
   std::vector<Memory::Reservation> reserved;
   at::Tensor value;
+  std::uint64_t passed_in = 0;
   if (is_staged) {
     auto whole = uploads.take(request.sender, 0, size);
     value = whole.bytes.view(static_cast<at::ScalarType>(description.dtype)).view(description.shape);
     reserved.push_back(std::move(whole.reserved));
+    passed_in = whole.passed_in;
   } else {
     reserved.push_back(memory->reserve(size, text));
     value = allocate(description.shape, description.dtype, text);
@@ -69,7 +74,7 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
   }
   auto rule = make_rule(description, value);
   if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer"));
-  const auto pieces = is_given ? std::vector{piece_of(value)} : std::vector<Piece>();
+  const Change::Part part{0, is_given ? std::vector{piece_of(value)} : std::vector<Piece>(), passed_in};
   const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
   const auto insert = [&] {
     const auto [there, is_new] = keep(made);
@@ -79,7 +84,7 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
   const auto fields = [&](const std::set<std::uint32_t>& staged) {
     return to_bytes(CreateRequest{request.sender, description, !staged.empty()});
   };
-  const Change change{methods::kCreate, request.sender, {{0, pieces}}, fields};
+  const Change change{.method = methods::kCreate, .sender = request.sender, .parts = {part}, .fields = fields};
   return from_bytes<CreateReply>(in_turn(change, [&] { return to_bytes(insert()); }));
 }
 
@@ -132,7 +137,9 @@ void VariableStore::State::remove(const RemoveRequest& request, Redo redo) {
     return std::string();
   };
   if (options.order == nullptr || redo != Redo::kNo) erase();
-  else in_turn({methods::kRemove, request.sender, {}, [&](const auto&) { return to_bytes(request); }}, erase);
+  else
+    in_turn({.method = methods::kRemove, .sender = request.sender, .fields = [&](const auto&) { return to_bytes(request); }},
+            erase);
 }
 
 Given VariableStore::State::give(const UpdateRequest& request, std::size_t index, Incoming& payload) {
@@ -150,6 +157,7 @@ Given VariableStore::State::give(const UpdateRequest& request, std::size_t index
     };
     if (id_bytes > 0) given.ids = part(0, id_bytes, static_cast<std::int8_t>(at::kLong));
     given.values = part(id_bytes, whole.bytes.nbytes() - id_bytes, operation.dtype).view(operation.shape);
+    given.passed_in = whole.passed_in;
   } else {
     given.values = allocate(operation.shape, operation.dtype, text);
     if (id_bytes > 0) {
@@ -162,7 +170,17 @@ Given VariableStore::State::give(const UpdateRequest& request, std::size_t index
   return given;
 }
 
-VariableStore::State::Prepared VariableStore::State::prepare(const UpdateRequest& request, Incoming& payload, Redo redo) {
+void VariableStore::State::stage(const StageRequest& request, Incoming& payload) {
+  if (options.order == nullptr) return uploads.stage(request, payload);
+  const auto count = payload.left();
+  std::vector<Piece> bytes;
+  for (const auto& piece : payload.rest()) bytes.push_back({piece});
+  const auto epoch = options.order->pass_on(request, bytes, [&] { uploads.stage(request, payload); });
+  if (epoch > 0) uploads.note_passed(request, count, epoch);
+}
+
+VariableStore::State::Prepared VariableStore::State::look(const UpdateRequest& request, const Incoming& payload,
+                                                          Redo redo) const {
   if (request.operations.size() > kMostOperations)
     throw Error(ErrorCode::kInvalidArgument,
                 str("a request with ", request.operations.size(), " operations; at most ", kMostOperations, " come at a time"));
@@ -190,11 +208,16 @@ VariableStore::State::Prepared VariableStore::State::prepare(const UpdateRequest
   }
   require_payload(payload, wanted);
   memory->require(wanted + room, "an update");
-  for (std::size_t i = 0; i < request.operations.size(); ++i) {
-    prepared.given.push_back(give(request, i, payload));
-    if (prepared.variables[i] != nullptr) prepared.variables[i]->require_fits(request.operations[i], prepared.given.back());
-  }
+  prepared.given.resize(request.operations.size());
   return prepared;
+}
+
+void VariableStore::State::read_given(const UpdateRequest& request, Parts parts, Incoming& payload, Prepared& prepared) {
+  for (std::size_t i = 0; i < request.operations.size(); ++i) {
+    if (parts != Parts::kAll && (parts == Parts::kStaged) != request.operations[i].is_staged) continue;
+    prepared.given[i] = give(request, i, payload);
+    if (prepared.variables[i] != nullptr) prepared.variables[i]->require_fits(request.operations[i], prepared.given[i]);
+  }
 }
 
 void VariableStore::State::look_again(const UpdateRequest& request, Prepared& prepared) const {
@@ -203,7 +226,7 @@ void VariableStore::State::look_again(const UpdateRequest& request, Prepared& pr
     auto now = at(operation.name);
     if (now == prepared.variables[i]) continue;
     now->require_fits(operation);
-    now->require_fits(operation, prepared.given[i]);
+    if (prepared.given[i].values.defined()) now->require_fits(operation, prepared.given[i]);  // else: when it is read
     prepared.variables[i] = std::move(now);
   }
 }
@@ -254,15 +277,33 @@ std::string VariableStore::State::once(const Sender& sender, const std::function
   return answer;
 }
 
+// Where it can, the payload is sent on from where it came to, before it is read here: both stores read it at the same time,
+// and find the same in it.
+std::string VariableStore::State::update_in_turn(const UpdateRequest& message, Incoming& request) {
+  auto prepared = look(message, request);
+  std::vector<Piece> payload;
+  if (request.left() <= kMostSentOn)
+    for (const auto& piece : request.rest()) payload.push_back({piece});
+  bool is_read = payload.empty();
+  read_given(message, is_read ? Parts::kAll : Parts::kStaged, request, prepared);
+  auto change = change_of(message, prepared.given, std::move(payload));
+  change.check = [&] {
+    look_again(message, prepared);
+    if (!std::exchange(is_read, true)) read_given(message, Parts::kInline, request, prepared);
+  };
+  return in_turn(change, [&] {
+    change.check();
+    return to_bytes(apply(message, prepared));
+  });
+}
+
 void VariableStore::State::update(Incoming& request, Outgoing& reply) {
   const auto message = from_bytes<UpdateRequest>(request.fields());
   const auto work = [&] {
-    auto prepared = prepare(message, request);
-    if (options.order == nullptr) return to_bytes(apply(message, prepared));
-    return in_turn(change_of(message, prepared.given), [&] {
-      look_again(message, prepared);
-      return to_bytes(apply(message, prepared));
-    });
+    if (options.order != nullptr) return update_in_turn(message, request);
+    auto prepared = look(message, request);
+    read_given(message, Parts::kAll, request, prepared);
+    return to_bytes(apply(message, prepared));
   };
   auto answer = from_bytes<UpdateReply>(once(message.sender, work));
   Variables wanted;
@@ -300,7 +341,11 @@ std::string VariableStore::redo(const std::string& method, Incoming& request, bo
   };
   if (method == methods::kUpdate) {
     const auto message = from_bytes<UpdateRequest>(request.fields());
-    return recorded(message.sender, [&] { return to_bytes(state.apply(message, state.prepare(message, request, how))); });
+    return recorded(message.sender, [&] {
+      auto prepared = state.look(message, request, how);
+      state.read_given(message, State::Parts::kAll, request, prepared);
+      return to_bytes(state.apply(message, prepared));
+    });
   }
   if (method == methods::kCreate) {
     const auto message = from_bytes<CreateRequest>(request.fields());

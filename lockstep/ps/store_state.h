@@ -25,11 +25,12 @@ struct VariableStore::State {
         uploads(*memory),
         clients(given.most_clients) {}
 
-  // An update that was found to be possible.
+  // An update that was found to be possible, as far as it was looked at.
   struct Prepared {
     Variables variables;  // null: passed over
     std::vector<Given> given;
   };
+  enum class Parts { kStaged, kInline, kAll };  // of what an update is given
   // Who changes the store: a client, or another store whose change is done again; then variables that are not here may be
   // passed over.
   enum class Redo { kNo, kWhole, kPartial };
@@ -43,12 +44,16 @@ struct VariableStore::State {
   std::pair<std::shared_ptr<StoredVariable>, bool> keep(const std::shared_ptr<StoredVariable>& made);
   CreateReply is_there(const StoredVariable& old, const Description& wanted) const;
   void remove(const RemoveRequest& request, Redo redo = Redo::kNo);
-  Prepared prepare(const UpdateRequest& request, Incoming& payload, Redo redo = Redo::kNo);
+  void stage(const StageRequest& request, Incoming& payload);
+  Prepared look(const UpdateRequest& request, const Incoming& payload, Redo redo = Redo::kNo) const;
+  // Reads these, after look().
+  void read_given(const UpdateRequest& request, Parts parts, Incoming& payload, Prepared& prepared);
   Given give(const UpdateRequest& request, std::size_t index, Incoming& payload);
   // In its turn, where others may have removed variables since it was prepared.
   void look_again(const UpdateRequest& request, Prepared& prepared) const;
   UpdateReply apply(const UpdateRequest& request, const Prepared& prepared);
   void update(Incoming& request, Outgoing& reply);
+  std::string update_in_turn(const UpdateRequest& message, Incoming& request);
   // In its turn, where changes have an order.
   std::string in_turn(const Change& change, const std::function<std::string()>& work);
   // Once, and kept.

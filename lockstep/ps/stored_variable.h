@@ -30,6 +30,7 @@ bool is_of_rows(Operation::Kind kind) noexcept;
 struct Given {
   at::Tensor ids = {};  // int64; of operations on rows
   at::Tensor values = {};
+  std::uint64_t passed_in = 0;  // Uploads::Whole's
 };
 
 // One variable of a server, with its rule. Thread-safe: readers share it, an update has it alone.

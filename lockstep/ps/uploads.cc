@@ -18,6 +18,8 @@ struct Uploads::Upload {
   // Guarded by mu.
   Memory::Reservation reserved;
   std::map<std::size_t, std::size_t> missing;  // first byte, and the one after the last
+  std::uint64_t passed_in = 0;                 // an epoch
+  std::map<std::size_t, std::size_t> passed;   // in it: first byte, bytes
 
   std::byte* data() const { return static_cast<std::byte*>(bytes.data_ptr()); }
   bool is_missing(std::size_t first, std::size_t end) const {
@@ -86,10 +88,25 @@ void Uploads::stage(const StageRequest& request, Incoming& payload) {
   upload->note(first, first + count);
 }
 
+void Uploads::note_passed(const StageRequest& request, std::size_t bytes, std::uint64_t epoch) {
+  std::shared_ptr<Upload> upload;
+  {
+    const std::lock_guard lock(mu_);
+    const auto found = uploads_.find({request.sender.client, request.sender.sequence, request.part});
+    if (found == uploads_.end()) return;
+    upload = found->second;
+  }
+  const std::lock_guard lock(upload->mu);
+  if (upload->passed_in != epoch) upload->passed.clear();
+  upload->passed_in = epoch;
+  upload->passed[request.first_byte] = bytes;
+}
+
 Uploads::Whole Uploads::take(const Sender& sender, std::uint32_t part, std::size_t bytes) {
   const Key key{sender.client, sender.sequence, part};
   const auto text = str("request ", sender.sequence, ", part ", part);
   std::shared_ptr<Upload> upload;
+  std::uint64_t passed_in = 0;
   {
     const std::lock_guard lock(mu_);
     const auto found = uploads_.find(key);
@@ -102,9 +119,12 @@ Uploads::Whole Uploads::take(const Sender& sender, std::uint32_t part, std::size
       throw Error(ErrorCode::kAborted, str(text, ": bytes from ", upload->missing.begin()->first,
                                            " on are not here; they must be "
                                            "sent before, again"));
+    std::size_t passed = 0;
+    for (const auto& [first, count] : upload->passed) passed += count;
+    if (passed == bytes) passed_in = upload->passed_in;
     uploads_.erase(found);
   }
-  return {upload->bytes, std::move(upload->reserved)};
+  return {upload->bytes, std::move(upload->reserved), passed_in};
 }
 
 std::size_t Uploads::bytes() const {

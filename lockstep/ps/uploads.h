@@ -23,11 +23,14 @@ class Uploads {
   // Reads a piece. One that comes again changes nothing. Throws kInvalidArgument for a piece that does not fit, kUnavailable
   // when there is no memory or the client has too much that waits.
   void stage(const StageRequest& request, Incoming& payload);
+  // That a backup has this piece, too, of so many bytes, in a view of this epoch.
+  void note_passed(const StageRequest& request, std::size_t bytes, std::uint64_t epoch);
 
   // The bytes, and the memory they count for. Throws kAborted when they are not all here: they must be sent again.
   struct Whole {
     at::Tensor bytes;
     Memory::Reservation reserved;
+    std::uint64_t passed_in = 0;  // the epoch in which a backup has got all pieces; 0: in none
   };
   Whole take(const Sender& sender, std::uint32_t part, std::size_t bytes);
 

@@ -28,11 +28,22 @@ class CuttableTarget final : public CallTarget {
   const std::string& name() const noexcept override { return target_->name(); }
   std::unique_ptr<Pending> start(const std::string& method, const Outgoing& request, const Deadline& deadline) override {
     if (is_cut) throw Error(ErrorCode::kUnavailable, "cut");
+    if (method == methods::kGroupStage) {
+      ++pieces;
+      if (refused_pieces-- > 0) throw Error(ErrorCode::kUnavailable, "this piece is refused");
+      if (swallowed_pieces-- > 0) return std::make_unique<Answered>();
+    }
     return target_->start(method, request, deadline);
   }
   std::atomic<bool> is_cut{false};
+  std::atomic<int> pieces{0};
+  std::atomic<int> refused_pieces{0};    // so many of the next
+  std::atomic<int> swallowed_pieces{0};  // they are answered, and never arrive
 
  private:
+  struct Answered final : Pending {
+    std::unique_ptr<Incoming> wait() override { return std::make_unique<testing::Arrived>(Outgoing()); }
+  };
   const std::shared_ptr<CallTarget> target_;
 };
 using Targets = std::vector<std::shared_ptr<CallTarget>>;
