@@ -82,8 +82,8 @@ void GroupReplica::copied_in_turn(const Held& held, const std::function<Change()
   for (int tries = 0; peer.target != nullptr; ++tries) {
     std::string why;
     try {
-      const auto staged = stage_parts(peer, change);
-      auto sent = send(held, peer, change, staged);
+      Sent sent{peer, &change, stage_parts(peer, change)};
+      send(held, sent);
       wait_for(sent, "");
       break;
     } catch (const Error& error) {  // a piece did not arrive
