@@ -28,6 +28,7 @@ struct Job {
   Incoming* request = nullptr;
   closures::Outcomes outcomes = {};
   std::vector<Piece> payload = {};
+  std::uint64_t result_bytes = 0;
 };
 
 Outcome failed(ErrorCode code, std::string text, std::string task = "") {
@@ -222,7 +223,7 @@ void ClosureService::State::run_job(Job& job) {
       job.outcomes.calls[i] = failed(ErrorCode::kCancelled, "the closure was cancelled before it began");
       continue;
     }
-    if (i > 0 && Clock::now() - start > options.batch_time) break;
+    if (i > 0 && (Clock::now() - start > options.batch_time || job.result_bytes > options.batch_bytes)) break;
     after_this = job.batch.calls.size() - i - 1;
     job.outcomes.calls[i] = call(job.batch.calls[i], job);
   }
@@ -278,6 +279,7 @@ Outcome ClosureService::State::call(const Work& work, Job& job) {
     done.ending = Ending::kDone;
     done.payload_bytes = encoder.payload_bytes();
     done.result = encoder.take_fields();
+    job.result_bytes += done.payload_bytes + done.result.size();
     for (auto& piece : encoder.take_payload()) job.payload.push_back(std::move(piece));
     return done;
   });

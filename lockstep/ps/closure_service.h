@@ -15,6 +15,8 @@ namespace lockstep::ps {
 struct ClosureServiceOptions {
   // When closures of one batch have run for so long the rest is given back.
   std::chrono::nanoseconds batch_time = std::chrono::milliseconds(5);
+  // The same when their results have so many bytes: results that together are no message would be lost, and made again.
+  std::uint64_t batch_bytes = std::uint64_t{16} << 20;
   // How long a batch waits for one that still runs, before it is given back whole.
   std::chrono::nanoseconds patience = std::chrono::seconds(1);
   // Called on the thread that runs closures, before the first: a strategy's scope is entered. What it gives is kept there.

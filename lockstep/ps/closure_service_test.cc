@@ -160,6 +160,16 @@ TEST(ClosureService, GivesBackWhatComesAfterASlowClosure) {
   EXPECT_EQ(endings(outcomes.calls), (std::vector{Ending::kDone, Ending::kNotRun}));
 }
 
+TEST(ClosureService, GivesBackWhatComesAfterALargeResult) {
+  ClosureService service({}, {.batch_time = std::chrono::seconds(10), .batch_bytes = 1'000});
+  Coordinator coordinator(service);
+  const auto outcomes =
+      coordinator.run({coordinator.work(kTwice.name(), at::ones({100})), coordinator.work(kTwice.name(), at::ones({200})),
+                       coordinator.work(kTwice.name(), at::ones({1}))});
+  EXPECT_EQ(endings(outcomes.calls), (std::vector{Ending::kDone, Ending::kDone, Ending::kNotRun}));
+  EXPECT_EQ(service.status().finished, 2U);
+}
+
 TEST(ClosureService, KeepsWhatItMadeUntilItIsDropped) {
   ClosureService service({});
   Coordinator coordinator(service);
