@@ -76,6 +76,8 @@ bool can_start_again(Job& job) {
 int lead(Job& job) {
   const auto& options = job.options;
   if (!gather(job)) return 1;
+  if (job.shape.ps > 0 && !job.shape.has_chief)
+    say(job.printer, "has no --chief: workers and parameter servers wait for a coordinator that somebody else starts");
   for (int number = 0;;) {
     Attempt attempt(job, number);
     const auto outcome = attempt.run();
