@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 // Who waits has a thread of the server: not for long, and not all of them.
 constexpr milliseconds kLongestWait(200);
-constexpr milliseconds kLookAgain(10);  // patience ends without a sign
+constexpr milliseconds kLookAgain(2);  // patience ends without a sign
 constexpr int kMostWaiting = 16;
 constexpr std::size_t kLongestName = 1'024;
 
@@ -57,8 +57,8 @@ bool StepArbiter::may_begin(const Model& model, const std::optional<std::uint32_
   const auto now = Clock::now();
   const bool is_worked_on = std::ranges::any_of(
       model.working, [&](const auto& one) { return one.first != *worker && now - one.second < longest_work(model); });
-  // Somebody is missing since the last step: he is not waited for each time.
-  const auto patience = model.had_repeats ? options_.patience / 16 : options_.patience;
+  // Somebody is missing since the last step: he is waited for less each time, down to a thousandth.
+  const auto patience = model.repeats > 0 ? options_.patience / (16 << std::min(model.repeats - 1, 6)) : options_.patience;
   return !is_worked_on && now - model.changed >= patience;
 }
 
@@ -124,7 +124,7 @@ void StepArbiter::open(const StepOpenRequest& request) {
   const std::lock_guard lock(mu_);
   auto& model = model_of(request.model);
   if (request.step < model.step || request.step + 1 == 0) return;
-  model.had_repeats = has_repeats(model.counted);
+  model.repeats = has_repeats(model.counted) ? std::min(model.repeats + 1, 7) : 0;
   model.step = request.step + 1;
   model.is_closed = false;
   model.counted.clear();

@@ -49,7 +49,7 @@ class StepArbiter {
   struct Model {
     std::uint64_t step = 0;
     bool is_closed = false;
-    bool had_repeats = false;                                      // the step before had two gradients of one worker
+    int repeats = 0;                                               // steps on end that had two gradients of one worker
     std::optional<std::chrono::nanoseconds> usual = std::nullopt;  // how long a gradient takes
     std::vector<Contribution> counted = {};
     std::map<std::uint32_t, Clock::time_point> working = {};  // since when
