@@ -23,10 +23,10 @@ struct TaskFacts {
   std::string name = "";
   std::int64_t pid = 0;
   std::int64_t gpus = 0;
-  std::int64_t replicas = 0;  // of a worker: how many devices compute
+  std::vector<std::string> devices = {};  // of a worker: what computes, a replica each ("/device:GPU:0")
   template <typename Fields>
   void list(Fields& fields) {
-    fields(name, pid, gpus, replicas);
+    fields(name, pid, gpus, devices);
   }
 };
 

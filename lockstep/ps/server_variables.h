@@ -57,6 +57,8 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   std::shared_ptr<RemoteVariable> create(const RemoteDescription& description, const PartInitializer& initial,
                                          const Variable* beside) override;
   bool is_on_coordinator() const noexcept override { return prefix_.empty(); }
+  std::vector<std::string> worker_devices() const override { return worker_devices_; }
+  void set_worker_devices(std::vector<std::string> names) { worker_devices_ = std::move(names); }  // before the first use
 
   struct Creation {
     std::string rule = "";                          // of its optimizer: OptimizerSpec::to_text()
@@ -102,6 +104,7 @@ class ServerVariables : public VariableHost, public std::enable_shared_from_this
   const std::string prefix_;
   std::weak_ptr<ReplicaSet> replicas_;
   Copies copies_;
+  std::vector<std::string> worker_devices_;  // of a coordinator
 
   // Guarded by mu_.
   std::mutex mu_;

@@ -142,9 +142,10 @@ Server::State::State(const ClusterResolver& resolver, const Task& task, const Se
   if (task.type == "ps") rpc.most_threads = 192;
   if (task.type == "ps") serve_variables(spec, task, options);
   else serve_closures(spec, task, options);
-  const ps::TaskFacts facts{name, getpid(),
-                            task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size()),
-                            strategy == nullptr ? 0 : strategy->num_replicas_in_sync()};
+  ps::TaskFacts facts{name, getpid(), task.type == "ps" ? 0 : static_cast<std::int64_t>(list_logical_devices("GPU").size())};
+  if (strategy != nullptr)
+    for (const auto& device : strategy->replicas().devices())
+      facts.devices.push_back(str("/device:", device.type, ":", device.index));
   methods[ps::TaskFacts::kMethod] = {[facts](ps::Incoming&, ps::Outgoing& reply) { reply.fields = ps::to_bytes(facts); },
                                      ps::HandlerKind::kQuick};
   methods[ps::TaskReport::kMethod] = ps::report_method([this] { return report(); });

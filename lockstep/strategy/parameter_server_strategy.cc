@@ -42,19 +42,19 @@ void require_replication(int replication, const ClusterSpec& spec) {
                                                "two servers"));
 }
 
-// The devices of one worker, as the coordinator names them: relative.
+// The devices of one worker, which are all workers'.
 std::vector<std::string> devices_of(const std::vector<ps::TaskFacts>& workers) {
   for (const auto& worker : workers) {
     if (worker.gpus != workers[0].gpus)
       throw Error(ErrorCode::kInvalidArgument,
                   str(kName, ": ", workers[0].name, " has ", workers[0].gpus, " GPUs and ", worker.name, " ", worker.gpus,
                       "; all workers must have as many (CUDA_VISIBLE_DEVICES hides some)"));
-    if (worker.replicas != workers[0].replicas)
+    if (worker.devices.size() != workers[0].devices.size())
       throw Error(ErrorCode::kInvalidArgument,
-                  str(kName, ": ", workers[0].name, " computes on ", workers[0].replicas, " devices and ", worker.name, " on ",
-                      worker.replicas, "; all workers must have as many (ServerOptions::devices)"));
+                  str(kName, ": ", workers[0].name, " computes on ", workers[0].devices.size(), " devices and ", worker.name,
+                      " on ", worker.devices.size(), "; all workers must have as many (ServerOptions::devices)"));
   }
-  return {"CPU:0"};
+  return workers[0].devices;
 }
 
 }  // namespace
@@ -69,10 +69,12 @@ struct ParameterServerStrategy::Start {
     connections = std::make_shared<ps::Connections>(resolver->cluster_spec(),
                                                     is_replicated ? ps::Replication::kOn : ps::Replication::kOff, rpc,
                                                     ps::ClientOptions{.timeout = options.call_timeout});
-    devices = resolve_devices(kName, devices_of(connections->wait_for_all(deadline)), 1);
+    auto worker_devices = devices_of(connections->wait_for_all(deadline));
+    devices = resolve_devices(kName, {"CPU:0"}, 1);
     if (is_replicated) connections->keeper = std::make_shared<ps::ViewKeeper>(connections->server_targets(), deadline);
     else ps::tell_unreplicated(connections->server_targets(), deadline);
     variables = std::make_shared<ps::ServerVariables>(connections->client, std::move(partitioner));
+    variables->set_worker_devices(std::move(worker_devices));
     ps::ServerVariables::Copies copies{
         std::make_shared<ps::ParameterClient>(connections->workers, ps::ClientOptions{.timeout = options.call_timeout})};
     for (std::size_t worker = 0; worker < connections->workers.size(); ++worker)

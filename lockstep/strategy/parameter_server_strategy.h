@@ -49,8 +49,10 @@ struct ParameterServerOptions {
 //     lockstep::ClusterCoordinator coordinator(strategy);
 //
 // Only the coordinator's process makes one. Every variable made in its scope lives on one server, in turns, or is divided over
-// several when a partitioner says so (Variable::shards). run() and reduce() on the coordinator use its own device; training is
-// scheduled.
+// several when a partitioner says so (Variable::shards). run() and reduce() on the coordinator use its own device, a CPU;
+// training is scheduled. Workers train asynchronously, the devices of one of them in sync: num_replicas_in_sync() is how many
+// devices each worker computes on (its GPUs, or 1; ServerOptions::devices), not the number of workers, and
+// extended().worker_devices() names them without a task ("/device:GPU:0").
 class ParameterServerStrategy : public Strategy {
  public:
   // `cluster_resolver` null: what the environment describes. Waits for all servers. Throws kInvalidArgument for a cluster

@@ -84,7 +84,11 @@ Strategy::~Strategy() {
   if (owned_) owned_->retire();
 }
 
-int Strategy::num_replicas_in_sync() const { return replicas_->global_size(); }
+int Strategy::num_replicas_in_sync() const {
+  const auto& host = replicas_->options().variable_host;
+  const auto of_worker = host == nullptr ? std::vector<std::string>() : host->worker_devices();
+  return of_worker.empty() ? replicas_->global_size() : static_cast<int>(of_worker.size());
+}
 StrategyExtended& Strategy::extended() { return *extended_; }
 bool Strategy::is_default() const { return replicas_ == &internal::default_replicas(); }
 
@@ -170,7 +174,7 @@ at::Tensor Strategy::reduce_leaf(ReduceOp op, std::span<const at::Tensor> values
 }
 
 IndexedSlices Strategy::reduce_slices(ReduceOp op, std::vector<IndexedSlices> values) {
-  const auto count = num_replicas_in_sync();
+  const auto count = replicas_->global_size();
   auto all = replicas_->workers() == nullptr ? concatenate(values) : gather_slices(*replicas_->workers(), values);
   if (op == ReduceOp::kMean) all.values = mean_of_sum(all.values, count);
   return all;

@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/collective/dense.h"
 #include "lockstep/device/torch_device.h"
+#include "lockstep/variable/variable_host.h"
 
 namespace lockstep {
 
@@ -108,6 +109,8 @@ bool StrategyExtended::variable_created_in_scope(const Variable& variable) const
 std::vector<std::string> StrategyExtended::worker_devices() const {
   if (strategy_.is_default())
     throw Error(ErrorCode::kFailedPrecondition, "the default strategy has no worker_devices; make a strategy with devices");
+  if (const auto& host = strategy_.replicas().options().variable_host; host != nullptr)
+    if (auto of_worker = host->worker_devices(); !of_worker.empty()) return of_worker;
   std::vector<std::string> names;
   const auto task = strategy_.task_prefix();
   for (const auto& device : strategy_.replicas().devices())

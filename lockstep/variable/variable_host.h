@@ -58,6 +58,10 @@ class VariableHost {
 
   // Whether this process only hands out work: its replicas are there for small things, and read no datasets.
   virtual bool is_on_coordinator() const noexcept = 0;
+
+  // On a coordinator: what one of its workers computes on, a replica each ("/device:GPU:0"), which train in sync. Empty: it is
+  // what this process has.
+  virtual std::vector<std::string> worker_devices() const { return {}; }
 };
 
 }  // namespace lockstep

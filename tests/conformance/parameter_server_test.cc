@@ -42,6 +42,19 @@ TEST(ParameterServerPlacement, GoesRoundTheServers) {
   EXPECT_THAT(Variable(0.0).devices(), ElementsAre(on_ps(0)));
 }
 
+// Not the number of workers, which train asynchronously.
+TEST(ParameterServerReplicas, AreTheDevicesOfOneWorker) {
+  for (const int replicas : {1, 2, 3}) {
+    const ServerCluster cluster(1, /*workers=*/2, {.devices = cpus(replicas)});
+    ParameterServerStrategy strategy(cluster.chief());
+    EXPECT_EQ(strategy.num_replicas_in_sync(), replicas);
+    std::vector<std::string> names;
+    for (int i = 0; i < replicas; ++i) names.push_back(str("/device:CPU:", i));
+    EXPECT_EQ(strategy.extended().worker_devices(), names);
+    EXPECT_EQ(strategy.replicas().size(), 1);  // the coordinator's own
+  }
+}
+
 TEST(ParameterServerPlacement, LeavesVariablesWholeWithoutAPartitioner) {
   Placed job(2);
   const auto scope = job.strategy.scope();
