@@ -142,13 +142,20 @@ std::string folder_of(const std::string& path) {
 }
 
 void write_file_safely(FileLayer& files, const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+  std::uint64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size();
+  write_file_safely(files, path, bytes, [&](WritableFile& file) {
+    for (const auto& piece : pieces) file.append(piece);
+  });
+}
+
+void write_file_safely(FileLayer& files, const std::string& path, std::uint64_t bytes,
+                       const std::function<void(WritableFile&)>& fill) {
   const auto beside = path + ".part";
   try {
-    std::uint64_t bytes = 0;
-    for (const auto& piece : pieces) bytes += piece.size();
     {
       const auto file = files.create(beside, bytes);
-      for (const auto& piece : pieces) file->append(piece);
+      fill(*file);
       file->sync();
     }
     files.rename(beside, path);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +45,9 @@ FileLayer& real_files();
 // A file that is there whole or not at all, also after a crash: another name, write, sync, rename, sync of the folder. Removes
 // the other name when it fails.
 void write_file_safely(FileLayer& files, const std::string& path, std::span<const std::span<const std::byte>> pieces);
+// The same of so many bytes that `fill` appends.
+void write_file_safely(FileLayer& files, const std::string& path, std::uint64_t bytes,
+                       const std::function<void(WritableFile&)>& fill);
 
 // Everything under `path`, then itself; what cannot be removed is left.
 void remove_tree(FileLayer& files, const std::string& path) noexcept;

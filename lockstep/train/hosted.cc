@@ -93,6 +93,7 @@ HostedParts::HostedParts(std::shared_ptr<torch::nn::Module> module, std::shared_
   for (std::size_t i = 0; i < embeddings.size(); ++i) {
     embeddings[i].second->set_table(servers_->find(addresses.embeddings[i], replicas), is_worker_);
     embeddings_.push_back(embeddings[i].second);
+    tables_.emplace_back(embeddings[i].first + ".weight", *embeddings[i].second->table());
   }
   for (const auto* const group : {&addresses.parameters, &addresses.buffers, &addresses.embeddings})
     for (const auto& address : *group) names_.push_back(ps::stored_name(address));

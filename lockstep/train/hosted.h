@@ -19,6 +19,7 @@
 #include "lockstep/strategy/parameter_server_strategy.h"
 #include "lockstep/train/hosted_embedding.h"
 #include "lockstep/train/optimizers/optimizer_spec.h"
+#include "lockstep/variable/named_variables.h"
 
 // Modules whose parameters live on parameter servers.
 //
@@ -75,6 +76,8 @@ class HostedParts {
   void set_learning_rate(double rate);
   // On the servers: of whole variables.
   std::vector<std::string> names() const;
+  // The tables of hosted embeddings, by the names that their weights would have in the module.
+  NamedVariables tables() const { return tables_; }
 
  private:
   using Tensors = std::vector<std::pair<Variable, at::Tensor>>;
@@ -87,6 +90,7 @@ class HostedParts {
   Tensors buffers_;
   std::vector<std::shared_ptr<HostedEmbeddingImpl>> embeddings_;
   std::vector<std::string> names_;
+  NamedVariables tables_;
 
   // Used by one thread at a time.
   std::optional<ps::SyncWorker> steps_;  // when it is synchronous
@@ -97,7 +101,8 @@ void require_possible(const HostedUpdateOptions& options, std::size_t num_worker
 
 }  // namespace internal
 
-// A worker's copy of a hosted module, as closures take it: `Hosted<Net>&`.
+// A worker's copy of a hosted module, as closures take it: `Hosted<Net>&`. On the CPU, as the tensors that closures are given,
+// until it is moved; Model::fit moves it to the worker's first GPU (Note [devices of hosted modules]).
 template <typename M>
 class Hosted : public std::enable_shared_from_this<Hosted<M>> {
  public:
@@ -185,6 +190,8 @@ class HostedModel {
   void assign(const M& module) { parts().assign(module); }
   // Of its variables on the servers.
   std::vector<std::string> variable_names() { return parts().names(); }
+  // Those of its hosted embeddings, which module() does not get: "table.weight".
+  NamedVariables tables() { return parts().tables(); }
 
   const std::shared_ptr<ps::ServerVariables>& servers() const noexcept { return state_->servers; }
   const std::shared_ptr<const ps::ResourceRecord>& record() const {

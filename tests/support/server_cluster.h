@@ -13,10 +13,11 @@
 
 namespace lockstep::testing {
 
-// A cluster with parameter servers whose tasks, but for the chief, are servers in this process.
+// A cluster with parameter servers whose tasks, but for the chief, are servers in this process. Where the options name no
+// devices workers compute on the CPU, on machines with GPUs too: tests compare bits with what they compute themselves.
 class ServerCluster {
  public:
-  ServerCluster(int ps, int workers, ServerOptions options = {}) : options_(std::move(options)) {
+  ServerCluster(int ps, int workers, ServerOptions options = {}) : options_(on_cpu(std::move(options))) {
     auto ports = free_ports(1 + workers + ps);
     const auto addresses = [&](int count) {
       std::vector<std::string> all;
@@ -39,6 +40,11 @@ class ServerCluster {
   void stop(const std::string& job, int index) { servers_.erase({job, index}); }
 
  private:
+  static ServerOptions on_cpu(ServerOptions options) {
+    if (options.devices.empty()) options.devices = {"CPU:0"};
+    return options;
+  }
+
   std::shared_ptr<const ClusterResolver> task(const std::string& job, int index) const {
     return std::make_shared<SimpleClusterResolver>(spec_, SimpleClusterOptions{.task_type = job, .task_id = index});
   }

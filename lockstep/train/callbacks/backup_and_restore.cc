@@ -7,7 +7,7 @@
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/train/callbacks/finite_weights.h"
 #include "lockstep/train/callbacks/training_checkpoint.h"
-#include "lockstep/train/model/model.h"
+#include "lockstep/train/model/model_state.h"
 #include "lockstep/train/preemption.h"
 
 namespace lockstep {
@@ -34,6 +34,8 @@ void BackupAndRestore::on_train_begin(Training& training) {
   if (options_.save_before_preemption) notice_ = internal::listen_for_preemption();
   const auto restored = manager_->restore_latest();
   manager_->claim();
+  // Servers keep what steps have changed also when the coordinator is lost before its first checkpoint.
+  if (!restored && training.model().state().hosted != nullptr) save(training, {});
   if (restored && training.is_chief())
     log_info(str("BackupAndRestore: training goes on at step ", training.step(), " of epoch ", training.epoch() + 1, ", from ",
                  restored->path));
@@ -49,6 +51,10 @@ void BackupAndRestore::leave(Training& training) {
                     " of epoch ", training.epoch() + 1));
   internal::leave_together(training.model().strategy().replicas().workers(), options_.exit_fn);
   training.fail(Error(ErrorCode::kCancelled, str("fit: told to go (SIGTERM); training is kept in ", folder_)));
+}
+
+std::int64_t BackupAndRestore::steps_until_pause() const {
+  return options_.save_freq == 0 ? 0 : std::max<std::int64_t>(1, options_.save_freq - unsaved_);
 }
 
 void BackupAndRestore::on_train_batch_end(Training& training) {

@@ -28,13 +28,16 @@ struct BackupAndRestoreOptions {
 // brings it back: weights, optimizer, random generators, the place in the data, metrics, what callbacks remember. The final
 // weights are those of a training that was never interrupted, bit for bit.
 //
-// One for a fit(). With several workers all need to see the folder; the chief writes.
+// One for a fit(). With several workers all need to see the folder; the chief writes. Of a hosted model (parameter servers) the
+// coordinator keeps it and the servers write, which then need to see the folder; what is exact there says Note [resuming a fit
+// on workers].
 class BackupAndRestore : public Callback {
  public:
   explicit BackupAndRestore(std::string folder, const BackupAndRestoreOptions& options = {});
 
   Turn turn() const override { return Turn::kKeeps; }
-  bool can_be_late() const override { return options_.save_freq == 0; }
+  bool can_be_late() const override { return true; }
+  std::int64_t steps_until_pause() const override;
   // Throws kInvalidArgument when the checkpoint is another model's, kDataLoss when there are some and none is whole.
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;

@@ -47,6 +47,9 @@ class Callback {
   // end, when the weights have gone on, and on_train_batch_begin of none. A callback that overrides them is refused there,
   // unless it says that it can do with that.
   virtual bool can_be_late() const { return false; }
+  // There: after how many more steps it must be told of one while none runs, with the weights and logs of the steps so far and
+  // no others; 0: never. The end of an epoch is always so. All workers wait for such a moment.
+  virtual std::int64_t steps_until_pause() const { return 0; }
 
   // What it has to remember when training goes on in another process, and that again. BackupAndRestore asks.
   virtual CheckpointPart save() const { return {}; }

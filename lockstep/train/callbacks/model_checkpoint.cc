@@ -8,12 +8,11 @@
 #include "lockstep/checkpoint/checkpoint_manager.h"
 #include "lockstep/checkpoint/directory_lock.h"
 #include "lockstep/checkpoint/file_layer.h"
-#include "lockstep/checkpoint/weights.h"
 #include "lockstep/train/callbacks/file_name.h"
 #include "lockstep/train/callbacks/finite_weights.h"
 #include "lockstep/train/callbacks/training_checkpoint.h"
 #include "lockstep/train/callbacks/values.h"
-#include "lockstep/train/model/model.h"
+#include "lockstep/train/model/model_state.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +68,10 @@ void ModelCheckpoint::on_train_begin(Training& training) {
   manager_->claim();
 }
 
+std::int64_t ModelCheckpoint::steps_until_pause() const {
+  return options_.save_freq == 0 ? 0 : std::max<std::int64_t>(1, options_.save_freq - unsaved_);
+}
+
 void ModelCheckpoint::on_train_batch_end(Training& training) {
   ++unsaved_;
   if (options_.save_freq == 0 || unsaved_ < options_.save_freq || !training.is_between_updates()) return;
@@ -97,8 +100,8 @@ void ModelCheckpoint::write(Training& training, const Logs& logs) {
   values.set("epoch", training.epoch() + 1);
   values.set("batch", static_cast<double>(training.step()));
   values.set("step", static_cast<double>(training.iterations()));
-  save_weights(internal::file_name(path_, values), *training.model().module(),
-               {{"format", "pt"}, {"step", std::to_string(training.iterations())}});
+  internal::write_weights(training.model(), internal::file_name(path_, values),
+                          {{"format", "pt"}, {"step", std::to_string(training.iterations())}});
 }
 
 void ModelCheckpoint::on_train_end(Training&) {

@@ -28,13 +28,16 @@ struct ModelCheckpointOptions {
 // "weights-{epoch:02d}-{val_loss:.3f}.safetensors" (epochs from 1). Any other path is a folder of whole checkpoints (weights,
 // optimizer, position: see CheckpointManager), written while training goes on; one that ends as files of other formats do
 // (".pt", ".h5") is refused. Written once, by the chief, whatever the number of workers; one training at a time writes there.
+// Of a hosted model (parameter servers) the servers write a checkpoint, into a folder that all of them see, before training
+// goes on.
 class ModelCheckpoint : public Callback {
  public:
   // Throws kInvalidArgument for a path that is neither such a file nor a folder, or a folder that names values.
   explicit ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
   Turn turn() const override { return is_file() ? Turn::kUsual : Turn::kSaves; }
-  bool can_be_late() const override { return options_.save_freq == 0; }
+  bool can_be_late() const override { return true; }
+  std::int64_t steps_until_pause() const override;
   // Makes the folder. Throws kFailedPrecondition when nothing can be written there, or another training does.
   void on_train_begin(Training& training) override;
   void on_train_batch_end(Training& training) override;

@@ -8,17 +8,12 @@ namespace lockstep {
 
 Checkpoint training_checkpoint(Training& training) {
   auto& model = training.model();
-  if (model.state().hosted != nullptr)
-    throw Error(ErrorCode::kUnimplemented,
-                "a checkpoint of the whole training (ModelCheckpoint with a folder, BackupAndRestore) cannot be written by the "
-                "coordinator of a hosted model: weights and optimizer are on the parameter servers. "
-                "ModelCheckpoint(\"NAME.safetensors\") writes the weights of an epoch");
   Checkpoint checkpoint(model.strategy());
   // First where training is, which says no to other data before any weight is changed.
-  checkpoint.track("training", training.trackable())
-      .track("model", model.module())
-      .track("optimizer", optimizer_part(model.optimizer()))
-      .track_generators();
+  checkpoint.track("training", training.trackable());
+  if (const auto& link = model.state().hosted; link != nullptr)
+    return checkpoint.track("model", link->part()).track_generators();  // the optimizer is beside each variable
+  checkpoint.track("model", model.module()).track("optimizer", optimizer_part(model.optimizer())).track_generators();
   return checkpoint;
 }
 

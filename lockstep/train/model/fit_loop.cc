@@ -117,7 +117,7 @@ void FitLoop::begin(const ModelData& data) {
   progress_.epoch = options_.initial_epoch;
   progress_.epochs = options_.epochs;
   progress_.iterations = runner_.iterations();
-  progress_.has_validation = validation_.has_value();
+  progress_.has_validation = options_.validation_data.has_value();
   progress_.is_chief = replicas_of(model_).first_replica() == 0;
   runner_.set_class_weight(options_.class_weight);
   runner_.forget_gradients();
@@ -174,7 +174,8 @@ void FitLoop::train_epoch() {
   if (!std::exchange(is_resumed_, false)) {
     progress_.step = progress_.examples = 0;
     runner_.reset();
-    if (!hosted_ && (!iterator_ || !options_.steps_per_epoch)) iterator_.emplace(data_->make_iterator());
+    if (hosted_) hosted_->sums() = {};
+    else if (!iterator_ || !options_.steps_per_epoch) iterator_.emplace(data_->make_iterator());
   }
   first_step_ = progress_.step;
   stats_.reset();
@@ -195,16 +196,39 @@ void FitLoop::train_epoch() {
   progress_.steps = progress_.step;
 }
 
+// Of this epoch, until it ends or a callback wants a pause; absent: until the data ends.
+std::optional<std::int64_t> FitLoop::steps_to_pause() const {
+  std::optional<std::int64_t> steps;
+  if (hosted_->steps() != kUntilDataEnds) steps = hosted_->steps() - progress_.step;
+  for (const auto& callback : callbacks_)
+    if (const auto wanted = callback->steps_until_pause(); wanted > 0) steps = std::min(wanted, steps.value_or(wanted));
+  return steps;
+}
+
+void FitLoop::note_hosted(const StepCounts& counts) {
+  ++progress_.step;
+  progress_.examples += counts.rows;
+  runner_.note_update_elsewhere(counts.mean_loss());
+  progress_.iterations = runner_.iterations();
+  tell([&](Callback& one) { one.on_train_batch_end(training_); });
+}
+
 void FitLoop::train_on_workers() {
-  hosted_->run([this](const StepCounts& counts) {
-    ++progress_.step;
-    progress_.examples += counts.rows;
-    runner_.note_update_elsewhere(counts.mean_loss());
-    progress_.iterations = runner_.iterations();
-    tell([&](Callback& one) { one.on_train_batch_end(training_); });
-    return !training_.is_stopping();
-  });
-  pull_hosted(model_);  // callbacks look at the weights of an epoch
+  if (progress_.step > 0) pull_hosted(model_);  // an epoch that is gone on with may have no step left
+  const auto is_over = [this] { return hosted_->steps() != kUntilDataEnds && progress_.step >= hosted_->steps(); };
+  for (bool goes_on = true; goes_on && !is_over();) {
+    // Callbacks hear of each step when the next has ended, and of the last one in the pause.
+    std::optional<StepCounts> last;
+    goes_on = hosted_->run({.epoch = progress_.epoch, .steps = steps_to_pause(), .on_end = [&](const StepCounts& counts) {
+                              if (last) note_hosted(*last);
+                              last = counts;
+                              return !training_.is_stopping() && (progress_.is_preempted || !is_preempted());
+                            }});
+    if (is_preempted() && !progress_.is_preempted) progress_.is_preempted = goes_on = true;
+    pull_hosted(model_);  // callbacks look at the weights
+    if (last) note_hosted(*last);
+    if (training_.is_stopping()) goes_on = false;
+  }
 }
 
 std::optional<DistributedIterator::Batch> FitLoop::next_batch() {

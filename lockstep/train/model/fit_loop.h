@@ -35,6 +35,8 @@ class FitLoop {
   void begin_hosted(const ModelData& data);
   void begin_here(const ModelData& data);
   void train_on_workers();
+  std::optional<std::int64_t> steps_to_pause() const;
+  void note_hosted(const StepCounts& counts);
   Logs logs_so_far(bool is_local);
   History run_epochs();
   void tell_failure() noexcept;
@@ -48,6 +50,8 @@ class FitLoop {
   bool is_any(bool here) const;
   void agree_on_stop();
   void restore_sums(const CheckpointPart& part);
+  void save_hosted(CheckpointPart& part);
+  void restore_hosted(const CheckpointPart& part);
   std::vector<std::string> sum_problems(const CheckpointPart& part);
   const Checkpoint::State& job();
   metrics::Direction direction_of(const std::string& logged) const;

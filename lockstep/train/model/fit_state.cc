@@ -92,6 +92,7 @@ CheckpointPart FitLoop::save() {
     put(part, "good_steps", static_cast<double>(runner_.loss_scale().good_steps()));
   }
   if (iterator_) put_all(part, "data/", iterator_part(job(), *iterator_)->save());
+  if (hosted_) save_hosted(part);
   if (!is_between) {
     const auto sums = runner_.loss_sums_of_all();
     for (std::size_t k = 0; k < sums.size(); ++k) put(part, str("loss/", k), sums[k]);
@@ -105,13 +106,34 @@ CheckpointPart FitLoop::save() {
   return part;
 }
 
+// See Note [resuming a fit on workers].
+void FitLoop::save_hosted(CheckpointPart& part) {
+  hosted_->sums().show(runner_);
+  CheckpointPart places;
+  hosted_->save(places, is_between_epochs_);
+  put_all(part, "hosted/", places);
+  const auto& link = *model_.state().hosted;
+  if (!link.has_schedule()) put(part, "learning_rate", link.rate);
+}
+
+void FitLoop::restore_hosted(const CheckpointPart& part) {
+  hosted_->restore(take_all(part, "hosted/"));
+  runner_.set_updates_elsewhere(progress_.iterations);
+  hosted_->sums().take(runner_);
+  auto& link = *model_.state().hosted;
+  if (!link.has_schedule() && part.values.contains("learning_rate")) link.change_learning_rate(get(part, "learning_rate"));
+}
+
 std::vector<std::string> FitLoop::problems(const CheckpointPart& part) {
   std::vector<std::string> problems;
   for (const char* name : {"epoch", "step", "examples", "iterations", "is_stopping"})
     if (const auto value = part.values.find(name); value == part.values.end()) problems.push_back(str(name, ": missing"));
     else if (const auto count = whole_number<double>(value->second); !count || !(*count >= 0 && *count < kManySteps))
       problems.push_back(str(name, ": is '", value->second, "', which counts nothing"));
-  if (const auto position = take_all(part, "data/"); !position.values.empty())
+  const auto position = take_all(part, "data/");
+  if (hosted_ && !position.values.empty())
+    problems.emplace_back("data: its place was saved by a fit() without parameter servers; begin in another folder");
+  else if (!hosted_ && !position.values.empty())
     for (const auto& problem : position_problems(job(), position)) problems.push_back("data/" + problem);
   if (const auto step = part.values.find("step"); step != part.values.end() && step->second != "0")
     for (auto& problem : sum_problems(part)) problems.push_back(std::move(problem));
@@ -155,6 +177,7 @@ void FitLoop::restore(const CheckpointPart& part) {
   }
   is_resumed_ = progress_.step > 0;
   if (is_resumed_) restore_sums(part);
+  if (hosted_) restore_hosted(part);
   for (const auto& [name, callback] : named(callbacks_)) {
     const auto saved = take_all(part, name);
     if (!saved.tensors.empty() || !saved.values.empty()) callback->restore(saved);

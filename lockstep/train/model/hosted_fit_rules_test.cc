@@ -1,7 +1,6 @@
 #include <torch/torch.h>
 
 #include "lockstep/lockstep.h"
-#include "tests/support/scratch_folder.h"
 #include "tests/support/server_cluster.h"
 #include "tests/support/testing.h"
 
@@ -129,33 +128,9 @@ TEST(HostedFitRules, CallbacksOfBatchesAreRefused) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { job.model.fit(kTrain, silent({.callbacks = {TensorBoard("logs", {.update_freq = 1})}})); }),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(
-      code_of([&] { job.model.fit(kTrain, silent({.callbacks = {ModelCheckpoint("x.safetensors", {.save_freq = 2})}})); }),
-      ErrorCode::kInvalidArgument);
   auto patient = std::make_shared<PatientWatcher>();
   job.model.fit(kTrain, silent({.epochs = 2, .callbacks = {patient}}));
   EXPECT_EQ(patient->steps, 10);
-}
-
-TEST(HostedFitRules, WholeCheckpointsAreRefusedAndFilesOfWeightsWritten) {
-  Job job;
-  const testing::ScratchFolder folder;
-  EXPECT_EQ(code_of([&] { job.model.fit(kTrain, silent({.callbacks = {BackupAndRestore(folder / "backup")}})); }),
-            ErrorCode::kUnimplemented);
-  EXPECT_EQ(code_of([&] { job.model.fit(kTrain, silent({.callbacks = {ModelCheckpoint(folder / "all")}})); }),
-            ErrorCode::kUnimplemented);
-  std::vector<CheckpointPart> weights;
-  job.model.fit(kTrain, silent({.epochs = 2,
-                                .callbacks = {ModelCheckpoint(folder / "{epoch}.safetensors"),
-                                              LambdaCallback({.on_epoch_end = [&](Training& training, Logs&) {
-                                                weights.push_back(training.model().weights());
-                                              }})}}));
-  for (std::size_t epoch = 0; epoch < 2; ++epoch) {
-    Model alone(mirrored<Line>());
-    alone.load_weights(folder / str(epoch + 1, ".safetensors"));
-    for (const auto& [name, tensor] : alone.weights().tensors)
-      EXPECT_TRUE(torch::equal(tensor, *weights[epoch].find(name))) << name;
-  }
 }
 
 TEST(HostedFitRules, CallbacksSetTheServersRate) {

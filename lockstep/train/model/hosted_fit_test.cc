@@ -122,6 +122,26 @@ TEST(HostedFit, WithOneWorkerTrainsAsOneProcess) {
                        FixedShardsPartitioner(2));
 }
 
+// One copy of the module, whatever the worker has: see Note [devices of hosted modules].
+TEST(HostedFit, AWorkerWithSeveralDevicesComputesOnTheFirst) {
+  const ServerCluster cluster(1, 1, {.devices = testing::cpus(2)});
+  ParameterServerStrategy strategy(cluster.chief());
+  torch::manual_seed(1);
+  Model model(strategy.hosted<Net>(std::int64_t{6}));
+  auto options = options_of(Adam(0.01));
+  options.loss = classes().with_reduction(Reduction::kMeanWithSampleWeight);
+  model.compile(options);
+  auto single = alone();
+  single.compile(options);
+  const auto weighted = [] {
+    return batches().map([](torch::Tensor x, torch::Tensor y) { return std::make_tuple(x, y, x.select(1, 0).abs() + 0.1); });
+  };
+  const FitOptions fit{.epochs = 2, .steps_per_epoch = kSteps, .verbose = Verbose::kSilent};
+  const auto history = model.fit(weighted, fit), expected = single.fit(weighted(), fit);
+  for (std::size_t epoch = 0; epoch < 2; ++epoch) expect_close(history.logs[epoch], expected.logs[epoch], 1e-6);
+  expect_same_bits(model, single);
+}
+
 TEST(HostedFit, UntilTheDataEndsIsAPass) {
   auto options = options_of();
   options.pss_evaluation_shards = kAutoShards;
@@ -225,8 +245,9 @@ TEST(HostedFit, EachShardCountsOnceWhenAWorkerIsLost) {
   const auto task = [&](const std::string& job, int index) {
     return std::make_shared<SimpleClusterResolver>(spec, SimpleClusterOptions{.task_type = job, .task_id = index});
   };
-  Server server(task("ps", 0), {}), stays(task("worker", 1), {});
-  auto lost = std::make_unique<Server>(task("worker", 0), ServerOptions{});
+  const ServerOptions on_cpu{.devices = {"CPU:0"}};
+  Server server(task("ps", 0), {}), stays(task("worker", 1), on_cpu);
+  auto lost = std::make_unique<Server>(task("worker", 0), on_cpu);
   ParameterServerStrategy strategy(task("chief", 0));
   torch::manual_seed(1);
   Model model(strategy.hosted<Net>(std::int64_t{6}));

@@ -11,8 +11,9 @@
 #include "lockstep/base/str.h"
 #include "lockstep/data/made_ahead.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
-#include "lockstep/train/hosted_embedding.h"
+#include "lockstep/train/callbacks/values.h"
 #include "lockstep/train/model/hosted_model.h"
+#include "lockstep/train/model/hosted_weights.h"
 #include "lockstep/train/model/model_state.h"
 
 namespace lockstep::internal {
@@ -39,13 +40,6 @@ TrainerRecipe recipe_of(const CompileOptions& options) {
   return recipe;
 }
 
-bool has_hosted_embedding(const torch::nn::Module& module) {
-  return std::ranges::any_of(module.modules(), [](const auto& one) {
-    const auto* embedding = dynamic_cast<const HostedEmbeddingImpl*>(one.get());
-    return embedding != nullptr && embedding->is_hosted();
-  });
-}
-
 // `is_whole`: all of it on every worker, whatever a function would divide.
 PerWorkerValues<data::Dataset> on_workers(HostedLink& link, const ModelData& data, bool is_whole, const std::string& what) {
   const auto* creator = data.creator();
@@ -70,11 +64,26 @@ PerWorkerValues<data::Dataset> on_workers(HostedLink& link, const ModelData& dat
       creator->name(), is_whole);
 }
 
-PerWorkerValues<HostedInput> new_pass(HostedLink& link, const PerWorkerValues<data::Dataset>& data, bool is_endless) {
+// `places`: where each worker goes on; one that has none begins.
+PerWorkerValues<HostedInput> inputs_of(HostedLink& link, const PerWorkerValues<data::Dataset>& data, HostedInput::End end,
+                                       const std::vector<InputPlace>& places) {
   return link.coordinator.create_per_worker_resource(
-      [](const data::Dataset& dataset, bool repeats) { return std::make_shared<HostedInput>(dataset, repeats); }, data,
-      is_endless);
+      [](WorkerContext& worker, const data::Dataset& dataset, HostedInput::End where, const std::vector<InputPlace>& begin) {
+        const auto index = static_cast<std::size_t>(worker.worker_index());
+        return std::make_shared<HostedInput>(dataset, where, index < begin.size() ? begin[index] : InputPlace{});
+      },
+      data, end, places);
 }
+
+StepCounts train_next(WorkerContext& worker, HostedTrainer& trainer, HostedInput& input, std::int64_t epoch) {
+  const auto batch = input.next(epoch);
+  auto counts = batch ? trainer.train(*batch) : StepCounts{.is_end = true};
+  counts.worker = worker.worker_index();
+  counts.place = input.place();
+  return counts;
+}
+
+std::string of_worker(std::size_t worker, const char* what) { return str("worker/", worker, "/", what); }
 
 struct StepPlan {
   std::function<RemoteValue<StepCounts>(std::int64_t step)> schedule;
@@ -164,8 +173,7 @@ PerWorkerValues<HostedTrainer> HostedLink::trainers(const std::map<std::int64_t,
 }
 
 double HostedLink::learning_rate(std::int64_t iterations) const {
-  const auto& given = optimizer->rules().learning_rate;
-  return given.is_schedule() ? given.at(iterations) : rate;
+  return has_schedule() ? optimizer->rules().learning_rate.at(iterations) : rate;
 }
 
 void HostedLink::change_learning_rate(double wanted) {
@@ -185,7 +193,7 @@ void compile_hosted(HostedLink& link, const CompileOptions& options, const torch
         "every step is an update, of whichever worker has it; leave out steps_per_update and gradient_accumulation_steps, and "
         "make batches larger");
   if (rules.use_ema) refuse("no moving averages of the weights are kept (use_ema)");
-  if (rules.global_clipnorm && has_hosted_embedding(module))
+  if (rules.global_clipnorm && has_tables(module))
     refuse(
         "global_clipnorm cannot be used with a HostedEmbedding, whose rows' gradients go to the servers by themselves; use "
         "clipnorm or clipvalue");
@@ -236,6 +244,12 @@ void HostedSums::show(StepRunner& runner) const {
     if (!metrics_[m].empty()) runner.metrics()[m].metric.set_state(metrics_[m]);
 }
 
+void HostedSums::take(StepRunner& runner) {
+  losses_ = runner.loss_sums();
+  metrics_.clear();
+  for (const auto& tracked : runner.metrics()) metrics_.push_back(tracked.metric.state());
+}
+
 HostedEpochs::HostedEpochs(HostedLink& link, const ModelData& data, const FitOptions& options)
     : link_(link),
       data_(on_workers(link, data, /*is_whole=*/false, "fit")),
@@ -246,26 +260,47 @@ HostedEpochs::HostedEpochs(HostedLink& link, const ModelData& data, const FitOpt
         "fit: steps_per_epoch is kUntilDataEnds: an epoch ends when the data of one worker has ended, wherever the others are");
 }
 
-void HostedEpochs::run(const std::function<bool(const StepCounts&)>& on_end) {
-  sums_ = {};
-  const bool is_endless = steps_ != kUntilDataEnds;
-  if (!inputs_ || !is_endless) inputs_ = new_pass(link_, data_, is_endless);
+bool HostedEpochs::run(const Stretch& stretch) {
+  if (!inputs_)
+    inputs_ =
+        inputs_of(link_, data_, steps_ == kUntilDataEnds ? HostedInput::End::kOfData : HostedInput::End::kOfPass, places_);
+  bool goes_on = true;
+  const auto on_end = [&](const StepCounts& counts) {
+    const auto worker = static_cast<std::size_t>(counts.worker);
+    places_.resize(std::max(places_.size(), worker + 1));
+    places_[worker] = counts.place;
+    if (!counts.is_end) sums_.add(counts);
+    if (counts.is_end || !stretch.on_end(counts)) goes_on = false;
+    return goes_on;
+  };
   run_steps(link_.coordinator, {.schedule =
                                     [&](std::int64_t) {
                                       return link_.coordinator.schedule(
-                                          [](HostedTrainer& trainer, HostedInput& input) -> StepCounts {
-                                            const auto batch = input.next();
-                                            return batch ? trainer.train(*batch) : StepCounts{.is_end = true};
-                                          },
-                                          trainers_, *inputs_);
+                                          [](WorkerContext& worker, HostedTrainer& trainer, HostedInput& input,
+                                             std::int64_t epoch) { return train_next(worker, trainer, input, epoch); },
+                                          trainers_, *inputs_, stretch.epoch);
                                     },
-                                .steps = is_endless ? std::optional(steps_) : std::nullopt,
-                                .on_end =
-                                    [&](const StepCounts& counts) {
-                                      if (counts.is_end) return false;
-                                      sums_.add(counts);
-                                      return on_end(counts);
-                                    }});
+                                .steps = stretch.steps,
+                                .on_end = on_end});
+  return goes_on;
+}
+
+void HostedEpochs::save(CheckpointPart& part, bool is_between) const {
+  for (std::size_t worker = 0; worker < places_.size(); ++worker) {
+    auto place = places_[worker];
+    // The next epoch is a new pass.
+    if (is_between && steps_ == kUntilDataEnds && place.batches > 0) place = {place.passes + 1, 0};
+    put(part, of_worker(worker, "passes"), static_cast<double>(place.passes));
+    put(part, of_worker(worker, "batches"), static_cast<double>(place.batches));
+  }
+}
+
+void HostedEpochs::restore(const CheckpointPart& part) {
+  places_.clear();
+  inputs_.reset();
+  for (std::size_t worker = 0; part.values.contains(of_worker(worker, "passes")); ++worker)
+    places_.push_back({static_cast<std::int64_t>(get(part, of_worker(worker, "passes"))),
+                       static_cast<std::int64_t>(get(part, of_worker(worker, "batches")))});
 }
 
 namespace {
@@ -305,7 +340,7 @@ RemoteValue<StepCounts> HostedEvaluation::schedule(std::int64_t step) {
           return trainer.test_all(data.shard(shard[1], shard[0]), worker.cancelled());
         },
         trainers_, data_, std::array{step, shards_});
-  return link_.coordinator.schedule([](HostedTrainer& trainer, HostedInput& input) { return trainer.test(*input.next()); },
+  return link_.coordinator.schedule([](HostedTrainer& trainer, HostedInput& input) { return trainer.test(*input.next(0)); },
                                     trainers_, *inputs_);
 }
 
@@ -314,7 +349,7 @@ Logs HostedEvaluation::run(StepRunner& runner, const Callbacks& callbacks, Train
   progress.step = progress.examples = 0;
   progress.steps = steps_.value_or(shards_);
   for (const auto& callback : callbacks) callback->on_test_begin(training);
-  if (steps_) inputs_ = new_pass(link_, data_, /*is_endless=*/true);
+  if (steps_) inputs_ = inputs_of(link_, data_, HostedInput::End::kOfPass, {});
   HostedSums sums;
   runner.reset();
   run_steps(link_.coordinator, {.schedule = [&](std::int64_t step) { return schedule(step); },

@@ -2,13 +2,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "lockstep/checkpoint/trackable.h"
 #include "lockstep/ps/cluster_coordinator.h"
 #include "lockstep/train/logs.h"
 #include "lockstep/train/model/hosted_trainer.h"
 #include "lockstep/train/model/model.h"
+#include "lockstep/variable/named_variables.h"
 
 // What the coordinator has of a Model over a hosted module.
 //
@@ -17,8 +22,18 @@
 //    the servers, and returns what it has counted: sums of losses and metrics.
 // 2. The coordinator schedules a bounded number of steps ahead, and adds up what they return when they have ended. So each step
 //    is counted once, whoever ran it, and however often it was begun: the closure of a lost worker runs again elsewhere.
-// 3. At the end of an epoch all steps have ended (join), and the logs are exact. Only then weights are looked at and rates set.
+// 3. At the end of an epoch, and where a callback wants a pause (Callback::steps_until_pause), all steps have ended (join), and
+//    the logs are exact. Only then weights are looked at and rates set.
 // 4. The data of a worker that was started again begins anew.
+//
+// Note [resuming a fit on workers]
+// 1. In a pause nothing changes on the servers: they write their variables with the optimizers' states (server_part), and the
+//    coordinator where training is (Note [resuming a fit]), with the learning rate and each worker's place in its data. The
+//    first such checkpoint is of the beginning.
+// 2. A coordinator that is started again has the servers take back what the checkpoint has, whatever was done since, and the
+//    workers read over what they had taken (HostedInput). With one worker whose data comes in the same order the final weights
+//    are those of a training that was never interrupted, bit for bit.
+// 3. Not kept: the random generators of workers (dropout), and orders that no seed says (shuffle() without one).
 
 namespace lockstep {
 
@@ -34,6 +49,8 @@ struct HostedLink {
   std::function<void(double)> set_learning_rate = nullptr;
   std::function<void()> pull = nullptr;    // into the coordinator's copy
   std::function<void()> assign = nullptr;  // of the coordinator's copy
+  std::function<NamedVariables()> tables = nullptr;
+  std::function<std::shared_ptr<Trackable>()> part = nullptr;  // of a checkpoint: what the servers have of it
   std::function<PerWorkerValues<HostedCopy>()> make_copies = nullptr;
 
   // Set by compile().
@@ -47,6 +64,7 @@ struct HostedLink {
   std::optional<PerWorkerValues<HostedTrainer>> unweighted = std::nullopt;  // without class weights
 
   PerWorkerValues<HostedTrainer> trainers(const std::map<std::int64_t, double>& class_weight);
+  bool has_schedule() const { return optimizer->rules().learning_rate.is_schedule(); }
   double learning_rate(std::int64_t iterations) const;
   void change_learning_rate(double wanted);
 };
@@ -66,8 +84,9 @@ void require_late_callbacks(const Callbacks& callbacks, const char* what);
 class HostedSums {
  public:
   void add(const StepCounts& counts);
-  // The runner's losses and metrics are these.
+  // The runner's losses and metrics are these; and the other way round.
   void show(StepRunner& runner) const;
+  void take(StepRunner& runner);
 
  private:
   std::vector<double> losses_;
@@ -82,9 +101,20 @@ class HostedEpochs {
 
   std::int64_t steps() const noexcept { return steps_; }
 
-  // One epoch. `on_end` is told of every step that has ended, and says whether to go on.
-  void run(const std::function<bool(const StepCounts&)>& on_end);
-  const HostedSums& sums() const noexcept { return sums_; }
+  struct Stretch {
+    std::int64_t epoch = 0;
+    std::optional<std::int64_t> steps = std::nullopt;  // at most; absent: until the data ends
+    // Told of every step that has ended, and says whether to go on.
+    std::function<bool(const StepCounts&)> on_end = nullptr;
+  };
+  // So many steps of an epoch. Returns when none runs; false: the data has ended, or on_end has said no.
+  bool run(const Stretch& stretch);
+  // Of the epoch.
+  HostedSums& sums() noexcept { return sums_; }
+
+  // Where the workers' data is, in a pause; `is_between`: of two epochs. restore() before the first step.
+  void save(CheckpointPart& part, bool is_between) const;
+  void restore(const CheckpointPart& part);
 
  private:
   // Const after construction.
@@ -94,7 +124,8 @@ class HostedEpochs {
   const std::int64_t steps_;
 
   // Used only on the thread that called fit().
-  std::optional<PerWorkerValues<HostedInput>> inputs_;
+  std::optional<PerWorkerValues<HostedInput>> inputs_;  // made for the first step
+  std::vector<InputPlace> places_;                      // by worker
   HostedSums sums_;
 };
 

@@ -46,8 +46,7 @@ class HostedCopyOf : public HostedCopy {
 
 template <typename M, typename... F>
 std::shared_ptr<HostedCopy> make_hosted_copy(Hosted<M>& hosted) {
-  const MirroredModule<M> module(
-      std::make_shared<ModuleReplicas>([&]() -> std::shared_ptr<torch::nn::Module> { return hosted.module(); }));
+  const MirroredModule<M> module(workers_copy(hosted.module()));
   return std::make_shared<HostedCopyOf<M>>(hosted.shared_from_this(), module.replicas(), forward_of_hosted<M, F...>(module));
 }
 
@@ -64,6 +63,8 @@ std::unique_ptr<HostedLink> link_of(HostedModel<M> model) {
                  .set_learning_rate = [model](double rate) mutable { model.set_learning_rate(rate); },
                  .pull = [model]() mutable { model.module(); },
                  .assign = [model]() mutable { model.assign(*model.local()); },
+                 .tables = [model]() mutable { return model.tables(); },
+                 .part = [model, &strategy]() mutable { return server_part(strategy, model); },
                  .make_copies =
                      [model, coordinator]() mutable {
                        return coordinator.create_per_worker_resource(

@@ -5,6 +5,10 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/node.h"
+#include "lockstep/replica/mode.h"
+#include "lockstep/replica/replica_context.h"
+#include "lockstep/replica/replica_set.h"
 #include "lockstep/train/model/step_runner.h"
 #include "lockstep/train/optimizers/clip.h"
 #include "lockstep/variable/module_replicas.h"
@@ -34,31 +38,85 @@ CompileOptions options_of(const TrainerRecipe& recipe) {
   return options;
 }
 
+bool has_shuffle(const data::Dataset& dataset) {
+  bool found = false;
+  data::internal::for_each_node(*dataset.node(), [&](const data::internal::Node& node) { found = found || node.is_shuffle(); });
+  return found;
+}
+
+data::Element moved_to(const c10::Device& device, data::Element batch) {
+  for (auto& component : batch.components())
+    if (!component.is_bytes()) component.tensor() = component.tensor().to(device);
+  return batch;
+}
+
+// A worker's step is one replica's, whatever devices the strategy has in whose scope closures run.
+struct Alone {
+  ModeGuard guard{Mode{}};
+};
+
+std::unique_ptr<StepRunner> make_runner(const HostedCopy& copy, const TrainerRecipe& recipe, StepRunner::Push push) {
+  const Alone alone;
+  return std::make_unique<StepRunner>(copy.module(), copy.forward(), options_of(recipe), std::move(push));
+}
+
 }  // namespace
 
-HostedInput::HostedInput(data::Dataset dataset, bool is_endless) : dataset_(std::move(dataset)), is_endless_(is_endless) {}
+c10::Device workers_device() {
+  const auto replicas = strategy_replicas(current_mode());
+  return replicas == nullptr ? c10::Device(c10::kCPU) : replicas->torch_device(0);
+}
 
-std::optional<data::Element> HostedInput::next() {
-  if (!is_endless_ && dataset_.cardinality() == data::kInfinite)
+std::shared_ptr<ModuleReplicas> workers_copy(const std::shared_ptr<torch::nn::Module>& module) {
+  module->to(workers_device());
+  const Alone alone;
+  return std::make_shared<ModuleReplicas>([&] { return module; });
+}
+
+HostedInput::HostedInput(data::Dataset dataset, End end, const InputPlace& begin)
+    : dataset_(std::move(dataset)), end_(end), begin_(begin) {}
+
+std::optional<data::Element> HostedInput::next(std::int64_t epoch) {
+  if (end_ == End::kOfData && dataset_.cardinality() == data::kInfinite)
     throw Error(ErrorCode::kInvalidArgument,
                 "the data of a worker has no end (repeat()?), and is to be read to its end; say how many steps are wanted");
+  if (!epoch_) go_to(begin_);
+  else if (end_ == End::kOfData && epoch != *epoch_ && iterator_) end_pass();
+  epoch_ = epoch;
   const bool is_new = !iterator_.has_value();
   if (is_new) iterator_.emplace(dataset_.make_iterator());
-  auto batch = iterator_->next();
-  if (batch) return batch;
+  if (auto batch = iterator_->next()) {
+    ++place_.batches;
+    return batch;
+  }
   if (is_new)
     throw Error(ErrorCode::kInvalidArgument,
                 "the data of a worker has no batch; is a file empty, are there more workers than shards, or does batch() drop "
                 "the remainder?");
-  if (!is_endless_) return std::nullopt;
+  if (end_ == End::kOfData) return std::nullopt;
+  end_pass();
+  return next(epoch);
+}
+
+// Passes over data in the same order each time leave nothing behind.
+void HostedInput::go_to(const InputPlace& place) {
+  for (std::int64_t pass = 0; pass < place.passes && has_shuffle(dataset_); ++pass)
+    for (auto iterator = dataset_.make_iterator(); iterator.next();) continue;
+  if (place.batches > 0) iterator_.emplace(dataset_.make_iterator());
+  for (std::int64_t batch = 0; batch < place.batches && iterator_->next(); ++batch) continue;
+  place_ = place;
+}
+
+void HostedInput::end_pass() {
   iterator_.reset();
-  return next();
+  ++place_.passes;
+  place_.batches = 0;
 }
 
 HostedTrainer::HostedTrainer(HostedCopy& copy, const TrainerRecipe& recipe)
     : copy_(copy.shared_from_this()),
       global_clipnorm_(recipe.global_clipnorm),
-      runner_(std::make_unique<StepRunner>(copy.module(), copy.forward(), options_of(recipe), [this] { push(); })) {
+      runner_(make_runner(copy, recipe, [this] { push(); })) {
   runner_->set_class_weight(recipe.class_weight);
 }
 
@@ -90,27 +148,33 @@ void HostedTrainer::begin(bool is_training) {
 StepCounts HostedTrainer::counts() const {
   StepCounts counts{.losses = runner_->loss_sums()};
   counts.rows = static_cast<std::int64_t>(counts.losses.back());
-  for (const auto& tracked : runner_->metrics()) counts.metrics.push_back(tracked.metric.state());
+  for (const auto& tracked : runner_->metrics()) {
+    auto& state = counts.metrics.emplace_back(tracked.metric.state());
+    for (auto& tensor : state) tensor = tensor.cpu();
+  }
   return counts;
 }
 
 StepCounts HostedTrainer::train(const data::Element& batch) {
+  const Alone alone;
   begin(true);
-  runner_->train_alone(batch);
+  runner_->train_alone(moved_to(copy_->device(), batch));
   return counts();
 }
 
 StepCounts HostedTrainer::test(const data::Element& batch) {
+  const Alone alone;
   begin(false);
-  runner_->test_alone(batch);
+  runner_->test_alone(moved_to(copy_->device(), batch));
   return counts();
 }
 
 StepCounts HostedTrainer::test_all(const data::Dataset& batches, const std::stop_token& cancelled) {
+  const Alone alone;
   begin(false);
   for (auto iterator = batches.make_iterator(); const auto batch = iterator.next();) {
     if (cancelled.stop_requested()) throw Error(ErrorCode::kCancelled, "evaluate: a shard is no longer wanted");
-    runner_->test_alone(*batch);
+    runner_->test_alone(moved_to(copy_->device(), *batch));
   }
   return counts();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,21 +35,43 @@ struct TrainerRecipe {
   std::map<std::int64_t, double> class_weight = {};
 };
 
+// Where a worker's data is.
+struct InputPlace {
+  std::int64_t passes = 0;   // that were read before this one
+  std::int64_t batches = 0;  // of this pass that were taken
+};
+
 // What one step has counted; sums, that can be added to others'.
 struct StepCounts {
   std::int64_t rows = 0;
   std::vector<double> losses = {};  // StepRunner::loss_sums()
   std::vector<std::vector<at::Tensor>> metrics = {};
   bool is_end = false;  // there was no batch any more
+  // Which worker's step it was, and where that one's data is now. -1: the batch was given.
+  std::int64_t worker = -1;
+  InputPlace place = {};
 
   double mean_loss() const { return rows > 0 ? losses[0] / static_cast<double>(rows) : 0.0; }
 };
 
+// What this worker's steps compute on: see Note [devices of hosted modules].
+c10::Device workers_device();
+// The module, moved there, as a StepRunner takes it.
+std::shared_ptr<ModuleReplicas> workers_copy(const std::shared_ptr<torch::nn::Module>& module);
+
 // A worker's copy of the module, whatever its type. Used only on the thread that runs closures.
+//
+// Note [devices of hosted modules]
+// 1. Under fit() and the like a worker computes on its first device, a GPU where it has one (ServerOptions::devices): the
+//    module is moved there when the first trainer is made, and batches are before each step. Weights come to it from the
+//    servers, and gradients and counts go back, by way of the CPU.
+// 2. It is one copy, whatever the number of the worker's devices: a step is a batch on one of them.
+// 3. A `Hosted<M>&` that a closure of one's own takes is where M's constructor has made it, on the CPU, as the tensors that
+//    closures are given; it may be moved with `net->to(device)`, and pull() and push() follow it.
 class HostedCopy : public std::enable_shared_from_this<HostedCopy> {
  public:
   HostedCopy(std::shared_ptr<ModuleReplicas> module, Forward forward)
-      : module_(std::move(module)), forward_(std::move(forward)) {}
+      : module_(std::move(module)), forward_(std::move(forward)), device_(workers_device()) {}
   virtual ~HostedCopy() = default;
 
   virtual void pull() = 0;    // weights, from the servers
@@ -56,25 +80,44 @@ class HostedCopy : public std::enable_shared_from_this<HostedCopy> {
 
   const std::shared_ptr<ModuleReplicas>& module() const noexcept { return module_; }
   const Forward& forward() const noexcept { return forward_; }
+  c10::Device device() const noexcept { return device_; }
 
  private:
+  // Const after construction.
   const std::shared_ptr<ModuleReplicas> module_;
   const Forward forward_;
+  const c10::Device device_;
 };
 
-// A worker's pass over its data. Used only on the thread that runs closures.
+// A worker's passes over its data. Used only on the thread that runs closures.
 class HostedInput {
  public:
-  // `is_endless`: where a pass ends the next begins.
-  HostedInput(data::Dataset dataset, bool is_endless);
+  enum class End {
+    kOfPass,  // where the data ends the next pass begins
+    kOfData,  // each epoch is a pass
+  };
 
-  // Nothing at the end of the data. Throws kInvalidArgument where there is none at all, or no end where one is needed.
-  std::optional<data::Element> next();
+  // `begin`: where it goes on: what comes before it is read again, and passed over. Data comes as it did if it is in the same
+  // order each time, or in one that is drawn from a seed.
+  HostedInput(data::Dataset dataset, End end, const InputPlace& begin = {});
+
+  // Nothing at the end of the data of this epoch; epochs follow each other. Throws kInvalidArgument where there is none at all,
+  // or no end where one is needed.
+  std::optional<data::Element> next(std::int64_t epoch);
+  const InputPlace& place() const noexcept { return place_; }
 
  private:
+  void go_to(const InputPlace& place);
+  void end_pass();
+
+  // Const after construction.
   const data::Dataset dataset_;
-  const bool is_endless_;
-  std::optional<data::Iterator> iterator_;
+  const End end_;
+  const InputPlace begin_;
+
+  std::optional<data::Iterator> iterator_;  // absent: no batch of this pass was taken
+  std::optional<std::int64_t> epoch_;       // absent: before the first batch
+  InputPlace place_;
 };
 
 // A compiled model on a worker. Used only on the thread that runs closures.

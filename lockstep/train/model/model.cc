@@ -14,6 +14,7 @@
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/train/model/fit_loop.h"
+#include "lockstep/train/model/hosted_weights.h"
 #include "lockstep/train/model/model_state.h"
 
 namespace lockstep {
@@ -128,10 +129,15 @@ CheckpointPart Model::weights() const {
   CheckpointPart part;
   for (const auto& [name, tensor] : named_tensors(*state_->module->here()))
     part.tensors.emplace_back(name, tensor.detach().to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true));
+  for (const auto& [name, table] : internal::tables_of(*this, "weights")) part.tensors.emplace_back(name, table.value());
   return part;
 }
 
 void Model::set_weights(const CheckpointPart& weights) {
+  if (auto tables = internal::tables_of(*this, "set_weights"); !tables.empty()) {
+    internal::WeightsWithTables("set_weights", weights, state_->module, std::move(tables)).load();
+    return internal::assign_hosted(*this);
+  }
   const auto module = state_->module->here();
   const auto tensors = named_tensors(*module);
   if (const auto problems = compare_tensors(tensors, weights); !problems.empty())
@@ -144,11 +150,15 @@ void Model::set_weights(const CheckpointPart& weights) {
 
 void Model::save_weights(const std::string& path) const {
   internal::pull_hosted(*this);
-  lockstep::save_weights(path, *state_->module);
+  internal::write_weights(*this, path, {});
 }
 
 void Model::load_weights(const std::string& path) {
-  load_weights_into(*state_->module, path);
+  if (auto tables = internal::tables_of(*this, "load_weights"); !tables.empty())
+    internal::WeightsWithTables(str("load_weights('", path, "')"), {lockstep::load_weights(path).tensors, {}}, state_->module,
+                                std::move(tables))
+        .load();
+  else load_weights_into(*state_->module, path);
   internal::assign_hosted(*this);
 }
 
@@ -224,6 +234,22 @@ void pull_hosted(const Model& model) {
 
 void assign_hosted(const Model& model) {
   if (const auto& link = model.state().hosted; link != nullptr && link->optimizer) link->assign();
+}
+
+NamedVariables tables_of(const Model& model, const char* what) {
+  const auto& link = model.state().hosted;
+  if (link == nullptr || !has_tables(*model.module()->here())) return {};
+  if (!link->optimizer)
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        str(what, ": the model has a HostedEmbedding, whose rows are made on the servers when it is compiled; compile first"));
+  return link->tables();
+}
+
+void write_weights(const Model& model, const std::string& path, const std::map<std::string, std::string>& metadata) {
+  if (const auto tables = tables_of(model, "save_weights"); !tables.empty())
+    save_with_tables(path, model.module(), tables, metadata);
+  else lockstep::save_weights(path, *model.module(), metadata);
 }
 
 ModelData data_of(const Model& model, const DatasetCreator::Rows& rows) {

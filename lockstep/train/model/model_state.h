@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "lockstep/train/model/hosted_link.h"
 #include "lockstep/train/model/model.h"
@@ -34,6 +36,12 @@ void require_finite(const DistributedDataset& data, const char* what, const char
 // Of a hosted module that was compiled: the coordinator's copy gets the servers' values, and the other way round.
 void pull_hosted(const Model& model);
 void assign_hosted(const Model& model);
+
+// Of a hosted module; none: it has no hosted embedding. Throws kFailedPrecondition before compile().
+NamedVariables tables_of(const Model& model, const char* what);
+
+// The weights as the coordinator's copy and the tables are now, in a file: see save_weights.
+void write_weights(const Model& model, const std::string& path, const std::map<std::string, std::string>& metadata);
 
 // Rows of tensors as the model reads them.
 ModelData data_of(const Model& model, const DatasetCreator::Rows& rows);

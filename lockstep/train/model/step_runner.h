@@ -78,6 +78,7 @@ class StepRunner {
   std::vector<TrackedMetric>& metrics() noexcept { return metrics_; }
   std::int64_t iterations() const { return optimizer_ ? optimizer_->iterations() : updates_elsewhere_; }
   void note_update_elsewhere(double loss);
+  void set_updates_elsewhere(std::int64_t count) noexcept { updates_elsewhere_ = count; }
   // No step has left gradients that wait for an update.
   bool is_between_updates() const noexcept { return pending_ == 0; }
   LossScale& loss_scale() noexcept { return loss_scale_; }
