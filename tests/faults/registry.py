@@ -46,6 +46,7 @@ class Suite:
     def __init__(self, build, seed, folder, mark):
         self.worker = os.path.join(build, "bin", "multi_worker_worker")
         self.servers = os.path.join(build, "bin", "ps_job")
+        self.fits = os.path.join(build, "bin", "fit_job")
         self.replicated = os.path.join(build, "bin", "replicated_job")
         self.command = os.path.join(build, "bin", "lockstep")
         self.seed = seed

@@ -23,6 +23,7 @@ import traceback
 # Importing them registers their faults.
 import deaths  # noqa: F401
 import disks  # noqa: F401
+import fits  # noqa: F401
 import keeper
 import leftovers
 import links  # noqa: F401

@@ -21,8 +21,9 @@ PER_CLOSURE = 50 * 16
 class Servers:
     """A chief, workers and parameter servers, each a process with a TF_CONFIG of its own."""
 
-    def __init__(self, at, workers=3, ps=2, forwarded=False, **parameters):
+    def __init__(self, at, workers=3, ps=2, forwarded=False, program=None, **parameters):
         self.round = at
+        self.program = program or at.suite.servers
         self.secret = f"{at.mark}-{random.SystemRandom().getrandbits(64):x}"
         ports = free_ports(1 + workers + ps)
         self.cluster = {"chief": ports[:1], "worker": ports[1:1 + workers], "ps": ports[1 + workers:]}
@@ -46,7 +47,7 @@ class Servers:
         config = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
         environment = clean_environment(self.round, {"TF_CONFIG": config, "LOCKSTEP_JOB_SECRET": self.secret,
                                                      "OMP_NUM_THREADS": "1"})
-        self.tasks[job, index] = Task(self.round, f"{job} {index}", [self.round.suite.servers] + self.words, environment)
+        self.tasks[job, index] = Task(self.round, f"{job} {index}", [self.program] + self.words, environment)
         return self.tasks[job, index]
 
     @property
