@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/ps/fields.h"
 #include "lockstep/ps/group_replica.h"
@@ -70,6 +71,30 @@ void GroupReplica::ask_backup(const Peer& peer) {
   // One that has an older view has taken nobody's place either.
   if (reply->kind == ForwardReply::Kind::kOtherView && is_replaced(*reply)) is_deposed_ = true;
   else current_at_ = std::max(current_at_, asked);
+}
+
+bool GroupReplica::wants_restore() const {
+  const std::lock_guard lock(mu_);
+  return role_ == Role::kPrimary && begin_ == Begin::kFromSnapshot;
+}
+
+// Note [replication], 9. Nobody uses the store meanwhile.
+bool GroupReplica::restore() {
+  std::shared_ptr<Held> held;
+  {
+    const std::lock_guard lock(mu_);
+    held = held_;
+  }
+  auto end = Begin::kDone;
+  try {
+    home_.restore(group_, *held->store);
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, str(who(home_.server), ": group ", group_, ": its snapshot cannot be read: ", error.what()));
+    end = Begin::kFailed;
+  }
+  const std::lock_guard lock(mu_);
+  if (held_ == held) begin_ = end;
+  return end == Begin::kDone;
 }
 
 // Note [replication], 8. What is done here without the backup stays only if the backup gets it: it is sent until there is

@@ -197,7 +197,7 @@ void GroupReplica::lose_touch(const Peer& peer, const std::string& why) {
 
 bool GroupReplica::wants_fill() const {
   const std::lock_guard lock(mu_);
-  return role_ == Role::kPrimary && view_.has_backup() && !is_filled_ && !needs_fill_ && !is_deposed_;
+  return role_ == Role::kPrimary && view_.has_backup() && !is_filled_ && !needs_fill_ && !is_deposed_ && begin_ == Begin::kDone;
 }
 
 // Note [replication], 6. Nothing is changed here while a variable is on its way.

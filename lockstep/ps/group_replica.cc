@@ -58,15 +58,19 @@ void GroupReplica::install(const GroupView& view) {
     const bool has_all = view_.epoch == 0
                              ? view.epoch == 1
                              : (role_ == Role::kPrimary && !is_deposed_) || (role_ == Role::kBackup && is_complete_);
-    if (!has_all)
+    const bool is_restored = !has_all && view.is_restored && home_.restore != nullptr;
+    if (!has_all && !is_restored)
       throw Error(ErrorCode::kFailedPrecondition, str(who(home_.server), " has not all of group ", group_,
                                                       ", and cannot be its primary in epoch ", view.epoch));
+    if (is_restored) old = std::exchange(held_, nullptr);
+    if (is_restored) begin_ = Begin::kFromSnapshot;
     if (held_ == nullptr) held_ = fresh;
     role_ = Role::kPrimary;
   } else {
     const bool is_backup = is_me(view.backup, view.backup_incarnation);
     old = std::exchange(held_, is_backup ? fresh : nullptr);
     role_ = is_backup ? Role::kBackup : Role::kNone;
+    begin_ = Begin::kDone;
   }
   log_info(str(who(home_.server), ": group ", group_, ", epoch ", view.epoch, ": primary ", who(view.primary), ", backup ",
                who(view.backup), view.is_lost() ? "; it is lost" : ""));
@@ -85,8 +89,18 @@ void GroupReplica::stop() {
 }
 
 GroupStatus GroupReplica::status() const {
-  const std::lock_guard lock(mu_);
-  return {view_, is_complete_, is_filled_, needs_fill_, held_ == nullptr ? 0 : held_->store->names_changed()};
+  GroupStatus status;
+  std::shared_ptr<Held> held;
+  {
+    const std::lock_guard lock(mu_);
+    status = {view_, is_complete_, is_filled_, needs_fill_};
+    status.has_failed = begin_ == Begin::kFailed;
+    held = held_;
+  }
+  if (held == nullptr) return status;
+  status.names_changed = held->store->names_changed();
+  status.operations = held->store->operations();
+  return status;
 }
 
 GroupReport GroupReplica::report() const {
@@ -108,6 +122,12 @@ std::shared_ptr<const VariableStore> GroupReplica::store() const {
   return held_ == nullptr ? nullptr : std::shared_ptr<const VariableStore>(held_, held_->store.get());
 }
 
+std::pair<std::uint64_t, std::shared_ptr<VariableStore>> GroupReplica::primary_store() const {
+  const std::lock_guard lock(mu_);
+  if (role_ != Role::kPrimary || is_deposed_ || begin_ != Begin::kDone) return {};
+  return {view_.epoch, std::shared_ptr<VariableStore>(held_, held_->store.get())};
+}
+
 std::vector<std::string> GroupReplica::names() const {
   std::vector<std::string> all;
   if (const auto held = store())
@@ -127,6 +147,9 @@ void GroupReplica::serve(const GroupCall& call, Incoming& request, Outgoing& rep
   {
     const std::lock_guard lock(mu_);
     if (role_ != Role::kPrimary || is_deposed_ || call.epoch > view_.epoch) throw not_primary();
+    if (begin_ != Begin::kDone)
+      throw Error(ErrorCode::kUnavailable,
+                  str("group ", group_, ": ", who(home_.server), " reads its snapshot; try again later"));
     if (changes && changes_ >= kMostChanges)
       throw Error(ErrorCode::kUnavailable, str("group ", group_, " has ", changes_, " changes under way; try again later"));
     held = held_;

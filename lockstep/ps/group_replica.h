@@ -34,6 +34,8 @@ struct GroupHome {
   std::function<std::unique_ptr<VariableStore>(ChangeOrder&)> make_store = nullptr;
   // What else a primary answers, of its store.
   std::function<std::map<std::string, Method>(VariableStore&)> more_methods = nullptr;
+  // Fills a new store from the group's snapshot.
+  std::function<void(std::uint32_t group, VariableStore& store)> restore = nullptr;
   std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);    // then the primary has lost touch with its backup
   std::chrono::nanoseconds most_stale = std::chrono::milliseconds(500);  // reads: see Note [replication], 4
 };
@@ -65,11 +67,17 @@ class GroupReplica {
   bool wants_fill() const;
   void fill();
 
+  // Begins with its snapshot, where the view says so. False: it cannot be read.
+  bool wants_restore() const;
+  bool restore();
+
   // Ends all waits: the server ends.
   void stop();
 
   // Null: it is neither primary nor backup.
   std::shared_ptr<const VariableStore> store() const;
+  // Its primary's, with the view's epoch; null: it is not that, or has not all yet.
+  std::pair<std::uint64_t, std::shared_ptr<VariableStore>> primary_store() const;
 
   static constexpr int kMostChanges = 32;  // of clients, at a time; more are refused with kUnavailable, and come again
   static constexpr int kMostPassed = 16;   // pieces of clients, at a time; others are sent with their changes
@@ -159,13 +167,16 @@ class GroupReplica {
   GroupView view_;
   Role role_ = Role::kNone;
   std::shared_ptr<Held> held_;
-  std::uint64_t last_ = 0;             // the primary's newest number
-  std::uint64_t kept_ = 0;             // all up to this one are on the backup, too
-  std::uint64_t done_ = 0;             // a backup's: up to this one
-  bool is_complete_ = false;           // a backup's
-  bool is_filled_ = false;             // a primary's: its backup is complete
-  bool needs_fill_ = false;            // a primary's: something did not reach its backup
-  bool is_deposed_ = false;            // a primary's: its backup knows a newer view
+  std::uint64_t last_ = 0;    // the primary's newest number
+  std::uint64_t kept_ = 0;    // all up to this one are on the backup, too
+  std::uint64_t done_ = 0;    // a backup's: up to this one
+  bool is_complete_ = false;  // a backup's
+  bool is_filled_ = false;    // a primary's: its backup is complete
+  bool needs_fill_ = false;   // a primary's: something did not reach its backup
+  bool is_deposed_ = false;   // a primary's: its backup knows a newer view
+  // A primary's: whether it has begun with what there is.
+  enum class Begin { kDone, kFromSnapshot, kFailed };
+  Begin begin_ = Begin::kDone;
   int changes_ = 0;                    // of clients, under way
   bool is_asking_ = false;             // a primary's: somebody asks its backup whether it is the primary still
   Clock::time_point current_at_ = {};  // a primary's: it was, then

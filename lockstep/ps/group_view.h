@@ -38,7 +38,11 @@
 // 8. Files that servers write (Note [files of parameter servers]) are written by primaries. A restored variable is a change,
 // too:
 //    the backup gets a copy.
-// 9. When a server has lost the only complete copy of a group, its next view says so, and every call ends with kDataLoss.
+// 9. Servers that keep snapshots take them of the groups whose primary they are, and say which they have. When the only
+// complete
+//    copy of a group is lost, and when all servers begin anew, the one with the newest (of the highest epoch) is the primary of
+//    the next view, and begins with it; what was acknowledged after it is lost, as without replication.
+// 10. Without a snapshot the next view says that the group is lost, and every call ends with kDataLoss.
 
 namespace lockstep::ps {
 
@@ -53,10 +57,11 @@ struct GroupView {
   std::uint64_t primary_incarnation = 0;
   std::uint32_t backup = kNoServer;
   std::uint64_t backup_incarnation = 0;
-  std::string lost = "";  // what and why, when there is no copy any more
+  std::string lost = "";     // what and why, when there is no copy any more
+  bool is_restored = false;  // its primary has begun with its snapshot
   template <typename Fields>
   void list(Fields& fields) {
-    fields(group, epoch, primary, primary_incarnation, backup, backup_incarnation, lost);
+    fields(group, epoch, primary, primary_incarnation, backup, backup_incarnation, lost, is_restored);
   }
   friend bool operator==(const GroupView&, const GroupView&) = default;
 
@@ -85,9 +90,22 @@ struct GroupStatus {
   bool is_filled = false;    // the server is its primary, and the backup has said that it has all
   bool needs_fill = false;   // the server is its primary, and has lost touch with its backup
   std::uint64_t names_changed = 0;
+  std::uint64_t operations = 0;  // of all its variables, as their versions count them
+  bool has_failed = false;       // the server is its primary, and cannot read its snapshot
   template <typename Fields>
   void list(Fields& fields) {
-    fields(view, is_complete, is_filled, needs_fill, names_changed);
+    fields(view, is_complete, is_filled, needs_fill, names_changed, operations, has_failed);
+  }
+};
+
+// A group's snapshot that a server has.
+struct SavedGroup {
+  std::uint32_t group = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t operations = 0;
+  template <typename Fields>
+  void list(Fields& fields) {
+    fields(group, epoch, operations);
   }
 };
 
@@ -95,9 +113,10 @@ struct ServerStatus {
   std::uint64_t incarnation = 0;
   std::uint32_t replication = 0;  // 0: nobody has said it
   std::vector<GroupStatus> groups = {};
+  std::vector<SavedGroup> saved = {};
   template <typename Fields>
   void list(Fields& fields) {
-    fields(incarnation, replication, groups);
+    fields(incarnation, replication, groups, saved);
   }
 };
 

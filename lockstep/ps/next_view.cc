@@ -58,6 +58,24 @@ GroupView promoted(const GroupView& view) {
   auto next = without_backup(view);
   next.primary = view.backup;
   next.primary_incarnation = view.backup_incarnation;
+  next.is_restored = false;
+  return next;
+}
+
+// With the newest snapshot that a server has; nothing: nobody has one.
+std::optional<GroupView> restored(const GroupView& view, const std::vector<SeenServer>& servers) {
+  auto next = without_backup(view);
+  std::uint64_t newest = 0;
+  for (std::uint32_t server = 0; server < servers.size(); ++server)
+    for (const auto& saved : servers[server].saved)
+      if (saved.group == view.group && saved.epoch > newest && servers[server].is == Is::kHere) {
+        newest = saved.epoch;
+        next.primary = server;
+        next.primary_incarnation = servers[server].incarnation;
+      }
+  if (newest == 0) return std::nullopt;
+  next.epoch = std::max(view.epoch, newest) + 1;
+  next.is_restored = true;
   return next;
 }
 
@@ -82,6 +100,7 @@ std::optional<GroupView> next_view(const GroupView& view, const std::vector<Seen
   ++next.epoch;
   if (view.epoch == 0) {
     if (servers[view.group].is != Is::kHere) return std::nullopt;
+    if (const auto from_snapshot = restored(view, servers)) return from_snapshot;
     next.primary = view.group;
     next.primary_incarnation = servers[view.group].incarnation;
     const auto backup = free_server(next, servers);
@@ -95,12 +114,19 @@ std::optional<GroupView> next_view(const GroupView& view, const std::vector<Seen
     // One that only does not answer may come back with all it has.
     const bool may_be_complete = backup.is_there() && !backup.has_ended() && copy == nullptr;
     if (!primary.has_ended() || may_be_complete) return std::nullopt;
+    if (const auto from_snapshot = restored(view, servers)) return from_snapshot;
     next = without_backup(next);
     next.lost = lost_text(view, variables);
     return next;
   }
   if (!primary.is_here()) return std::nullopt;
   const auto* const own = primary.seen->group(view.group);
+  if (own != nullptr && own->view.epoch == view.epoch && own->has_failed) {
+    if (const auto from_snapshot = restored(view, servers)) return from_snapshot;
+    next = without_backup(next);
+    next.lost = lost_text(view, variables);
+    return next;
+  }
   if (view.has_backup()) {
     if (backup.is_missed()) return without_backup(next);
     const bool is_out_of_touch = own != nullptr && own->view.epoch == view.epoch && own->needs_fill;

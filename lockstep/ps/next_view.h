@@ -19,13 +19,14 @@ struct SeenServer {
   Is is = Is::kQuiet;
   std::uint64_t incarnation = 0;  // when it last answered
   std::vector<GroupStatus> groups = {};
+  std::vector<SavedGroup> saved = {};
 
   const GroupStatus* group(std::uint32_t number) const;
 };
 
 // What a group's view should be after `view`, when the servers are seen like this; nothing: it stays. See Note [replication].
-// Without a view (epoch 0) the group is new: its own server and the next one have it. `variables` are the group's,
-// for the text of a view that is lost.
+// Without a view (epoch 0) the group is new: its own server and the next one have it, or the one that has a snapshot of it.
+// `variables` are the group's, for the text of a view that is lost.
 std::optional<GroupView> next_view(const GroupView& view, const std::vector<SeenServer>& servers,
                                    const std::vector<std::string>& variables);
 

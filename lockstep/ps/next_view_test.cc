@@ -54,6 +54,40 @@ TEST_F(NextView, AnIncompleteBackupReplacesNobody) {
   EXPECT_EQ(next(), std::nullopt);
 }
 
+TEST_F(NextView, AGroupThatWouldBeLostGoesOnFromTheNewestSnapshot) {
+  servers[0] = {Is::kHere, 11, {}, {{0, 2, 50}, {1, 9, 90}}};
+  servers[1].saved = {{0, 3, 40}};
+  EXPECT_EQ(next(), (GroupView{0, 4, 1, 20}));  // not while there is a complete copy
+  servers[1].groups[0].is_complete = false;
+  GroupView restored{0, 4, 1, 20};
+  restored.is_restored = true;
+  EXPECT_EQ(next(), restored);
+  // It cannot be read, and is not offered any more.
+  view = restored;
+  servers[1].saved.clear();
+  servers[1].groups[0] = {view};
+  servers[1].groups[0].has_failed = true;
+  restored = {0, 5, 0, 11};
+  restored.is_restored = true;
+  EXPECT_EQ(next(), restored);
+  servers[0].saved.clear();
+  EXPECT_TRUE(next()->is_lost());
+}
+
+TEST_F(NextView, ServersThatBeginAnewBeginWithSnapshots) {
+  servers = {{Is::kHere, 10}, {Is::kHere, 20, {}, {{0, 7, 1}}}};
+  const auto made = next_view({.group = 0}, servers, {});
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->epoch, 8U);
+  EXPECT_EQ(made->primary, 1U);
+  EXPECT_TRUE(made->is_restored);
+  // Its backup comes after.
+  const auto next = next_view(*made, servers, {});
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->backup, 0U);
+  EXPECT_TRUE(next->is_restored);
+}
+
 TEST_F(NextView, ABackupOfAnOlderViewReplacesNobody) {
   servers[1].groups[0].view.epoch = 2;
   servers[0].is = Is::kMissing;

@@ -25,8 +25,10 @@ struct ReplicaHost::State {
              .incarnation = unguessable_number(),
              .servers = options.servers,
              .more_methods = options.more_methods,
+             .restore = options.restore,
              .backup_timeout = options.backup_timeout,
              .most_stale = options.most_stale} {
+    for (const auto& one : options.saved) saved[one.group] = one;
     auto store = options.store;
     if (store.memory == nullptr) store.memory = std::make_shared<Memory>(store.most_bytes);
     home.make_store = [store](ChangeOrder& order) {
@@ -51,6 +53,7 @@ struct ReplicaHost::State {
   // Guarded by mu. Groups stay.
   std::uint32_t replication = 0;
   std::map<std::uint32_t, std::shared_ptr<GroupReplica>> groups;
+  std::map<std::uint32_t, SavedGroup> saved;
 
   std::jthread filler;  // guarded by mu; from the first group on. Last: joined first
 };
@@ -81,13 +84,19 @@ void ReplicaHost::State::install(const InstallRequest& request) {
 
 void ReplicaHost::State::fill(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    std::vector<std::shared_ptr<GroupReplica>> all;
+    std::map<std::uint32_t, std::shared_ptr<GroupReplica>> all;
     {
       const std::lock_guard lock(mu);
-      for (const auto& [number, group] : groups) all.push_back(group);
+      all = groups;
     }
-    for (const auto& group : all)
-      if (!stop.stop_requested() && group->wants_fill()) group->fill();
+    for (const auto& [number, group] : all) {
+      if (stop.stop_requested()) return;
+      if (group->wants_restore() && !group->restore()) {
+        const std::lock_guard lock(mu);
+        saved.erase(number);
+      }
+      if (group->wants_fill()) group->fill();
+    }
     std::unique_lock lock(mu);
     changed.wait_for(lock, stop, kLook, [] { return false; });
   }
@@ -111,6 +120,7 @@ ServerStatus ReplicaHost::State::status() const {
     const std::lock_guard lock(mu);
     out.replication = replication;
     for (const auto& [number, group] : groups) all.push_back(group);
+    for (const auto& [number, one] : saved) out.saved.push_back(one);
   }
   for (const auto& group : all) out.groups.push_back(group->status());
   return out;
@@ -137,6 +147,25 @@ void ReplicaHost::stop() {
     for (const auto& [number, group] : state_->groups) all.push_back(group);
   }
   for (const auto& group : all) group->stop();
+}
+
+std::vector<ReplicaHost::Primary> ReplicaHost::primaries() const {
+  std::map<std::uint32_t, std::shared_ptr<GroupReplica>> all;
+  {
+    const std::lock_guard lock(state_->mu);
+    all = state_->groups;
+  }
+  std::vector<Primary> out;
+  for (const auto& [number, group] : all) {
+    auto [epoch, store] = group->primary_store();
+    if (store != nullptr) out.push_back({number, epoch, std::move(store)});
+  }
+  return out;
+}
+
+void ReplicaHost::note_saved(const SavedGroup& saved) {
+  const std::lock_guard lock(state_->mu);
+  state_->saved[saved.group] = saved;
 }
 
 std::uint64_t ReplicaHost::incarnation() const noexcept { return state_->home.incarnation; }

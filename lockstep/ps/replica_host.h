@@ -23,6 +23,9 @@ struct ReplicaHostOptions {
   StoreOptions store = {};                                // of each group's
   // What else the primary of a group answers, of its store: files. Null: nothing.
   std::function<std::map<std::string, Method>(VariableStore&)> more_methods = nullptr;
+  // Snapshots that this server has, and how a new store gets a group's. Null: it keeps none.
+  std::vector<SavedGroup> saved = {};
+  std::function<void(std::uint32_t group, VariableStore& store)> restore = nullptr;
   std::chrono::nanoseconds backup_timeout = std::chrono::seconds(20);    // of changes: then a backup must be filled anew
   std::chrono::nanoseconds most_stale = std::chrono::milliseconds(500);  // of what reads miss: Note [replication], 4
 };
@@ -47,6 +50,16 @@ class ReplicaHost {
   ServerStatus status() const;
   // Of the groups that it has, or had.
   std::vector<GroupReport> reports() const;
+  // The groups whose primary it is, and that are whole here.
+  struct Primary {
+    std::uint32_t group = 0;
+    std::uint64_t epoch = 0;
+    std::shared_ptr<VariableStore> store = nullptr;
+  };
+  std::vector<Primary> primaries() const;
+  // There is a newer snapshot of the group.
+  void note_saved(const SavedGroup& saved);
+
   // The group's variables here; null: it has none of them.
   std::shared_ptr<const VariableStore> store(std::uint32_t group) const;
 

@@ -175,6 +175,12 @@ const StoreOptions& VariableStore::options() const noexcept { return state_->opt
 DescribeReply VariableStore::describe() const { return state_->describe(); }
 StoreStatistics VariableStore::statistics() const { return state_->statistics(); }
 std::uint64_t VariableStore::names_changed() const { return state_->names_changed; }
+std::uint64_t VariableStore::operations() const {
+  const std::shared_lock lock(state_->mu);
+  std::uint64_t sum = 0;
+  for (const auto& [name, variable] : state_->variables) sum += variable->version();
+  return sum;
+}
 ClientState VariableStore::client_state(std::uint64_t client) const { return state_->clients.state(client); }
 
 std::map<std::string, Method> VariableStore::methods() {

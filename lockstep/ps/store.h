@@ -51,6 +51,7 @@ class VariableStore {
   DescribeReply describe() const;
   StoreStatistics statistics() const;
   std::uint64_t names_changed() const;  // how often a variable was made or removed
+  std::uint64_t operations() const;     // the sum of all versions
   ClientState client_state(std::uint64_t client) const;
 
   // Does a change of another store (see Change), and returns the answer, which is remembered as that store's is; of one that

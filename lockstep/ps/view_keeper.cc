@@ -41,6 +41,7 @@ struct ViewKeeper::State {
   void tell();  // every server that has older views
   void learn_names();
   void note_state();
+  std::string restored_text(const GroupView& view) const;
   void run(const std::stop_token& stop);
   std::string incomplete() const;  // which groups, as text; under mu
 
@@ -53,6 +54,7 @@ struct ViewKeeper::State {
   struct Names {
     std::uint64_t changed = 0;
     std::vector<std::string> all = {};
+    std::uint64_t operations = 0;  // the most that were heard of
   };
   std::vector<Names> names;  // by group
 
@@ -72,6 +74,7 @@ void ViewKeeper::State::note(Seen& server, const Error& error) const {
   const bool is_missing = server.silences >= options.silences || server.refusals >= options.refusals;
   server.now.is = is_missing ? SeenServer::Is::kMissing : SeenServer::Is::kQuiet;
   server.now.groups.clear();
+  server.now.saved.clear();
 }
 
 void ViewKeeper::State::look() {
@@ -94,7 +97,7 @@ void ViewKeeper::State::look() {
                     str(servers[i]->name(), " has variables with replication = 1; start all servers again to change it"));
       if (server.now.incarnation != 0 && server.now.incarnation != status.incarnation)
         log_warning(str(servers[i]->name(), " was started again, and has lost what it had"));
-      server = {{SeenServer::Is::kHere, status.incarnation, status.groups}};
+      server = {{SeenServer::Is::kHere, status.incarnation, status.groups, status.saved}};
     } catch (const Error& error) {
       note(server, error);
     }
@@ -117,6 +120,8 @@ void ViewKeeper::State::decide() {
     if (!next) continue;
     if (next->is_lost()) {
       log(LogLevel::kError, next->lost);
+    } else if (next->is_restored && next->primary_incarnation != views[group].primary_incarnation) {
+      log_warning(restored_text(*next));
     } else if (next->epoch > 1) {
       const auto name = [&](std::uint32_t server) { return server == kNoServer ? "none" : servers[server]->name(); };
       log_warning(str("group ", group, " (the variables of ", servers[group]->name(), "), epoch ", next->epoch, ": primary ",
@@ -125,6 +130,16 @@ void ViewKeeper::State::decide() {
     const std::lock_guard lock(mu);
     views[group] = *next;
   }
+}
+
+std::string ViewKeeper::State::restored_text(const GroupView& view) const {
+  std::uint64_t saved = 0;
+  for (const auto& one : seen[view.primary].now.saved)
+    if (one.group == view.group) saved = one.operations;
+  const auto known = names[view.group].operations;
+  return str("group ", view.group, " (the variables of ", servers[view.group]->name(), "), epoch ", view.epoch,
+             ": goes on from the snapshot of ", servers[view.primary]->name(),
+             known > saved ? str("; at least ", known - saved, " acknowledged updates after it are lost") : std::string());
 }
 
 // Backups first: a primary then finds them ready.
@@ -154,11 +169,13 @@ void ViewKeeper::State::learn_names() {
   for (const auto& view : views) {
     if (view.primary >= servers.size() || seen[view.primary].now.is != SeenServer::Is::kHere) continue;
     const auto* const status = seen[view.primary].now.group(view.group);
-    if (status == nullptr || status->view.epoch != view.epoch || status->names_changed == names[view.group].changed) continue;
+    if (status == nullptr || status->view.epoch != view.epoch) continue;
+    names[view.group].operations = status->operations;
+    if (status->names_changed == names[view.group].changed) continue;
     try {
       const auto reply =
           servers[view.primary]->start(methods::kGroupNames, {to_bytes(view.group)}, Deadline::after(options.answer))->wait();
-      names[view.group] = {status->names_changed, from_bytes<NamesReply>(reply->fields()).names};
+      names[view.group] = {status->names_changed, from_bytes<NamesReply>(reply->fields()).names, status->operations};
     } catch (const Error&) {
       // With the next look.
     }

@@ -27,6 +27,7 @@
 #include "lockstep/ps/store.h"
 #include "lockstep/ps/task_report.h"
 #include "lockstep/serve/checkpoint_service.h"
+#include "lockstep/serve/group_snapshots.h"
 #include "lockstep/serve/share_cores.h"
 #include "lockstep/serve/snapshots.h"
 #include "lockstep/serve/task_metrics.h"
@@ -117,9 +118,11 @@ struct Server::State {
   std::map<std::string, ps::Method> methods;
   std::unique_ptr<internal::UpdateCounter> counter;  // of a parameter server that keeps snapshots
   std::unique_ptr<ps::VariableStore> store;          // of a parameter server; of a worker, its copies of per-worker variables
-  std::unique_ptr<ps::HeldGradients> gradients;      // of a parameter server, as the next three
+  std::unique_ptr<ps::HeldGradients> gradients;      // of a parameter server, as the next five
   ps::StepArbiter arbiter;
+  std::unique_ptr<internal::GroupSnapshots> group_snapshots;
   std::unique_ptr<ps::ReplicaHost> replicas;
+  std::jthread group_snapshot_taker;
   std::unique_ptr<internal::Snapshots> snapshots;
   std::unique_ptr<ps::Connections> connections;  // of a worker, as all below
   std::shared_ptr<ps::ServerVariables> variables;
@@ -179,8 +182,12 @@ void Server::State::serve_variables(const ClusterSpec& spec, const Task& task, c
   if (kept) {
     snapshots = std::make_unique<internal::Snapshots>(*store, *counter, *kept);
     recovery = snapshots->recovery();
+    group_snapshots = std::make_unique<internal::GroupSnapshots>(*kept);
+    of_replicas.saved = group_snapshots->saved();
+    of_replicas.restore = [this](std::uint32_t group, ps::VariableStore& into) { group_snapshots->restore(group, into); };
   }
   replicas = std::make_unique<ps::ReplicaHost>(of_replicas);
+  if (kept) group_snapshot_taker = group_snapshots->take_always(*replicas);
   gradients = std::make_unique<ps::HeldGradients>(*store, options.most_bytes);
   methods = store->methods();
   methods.merge(replicas->methods());
