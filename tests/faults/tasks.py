@@ -1,5 +1,6 @@
 """Processes of a job: started with a TF_CONFIG of their own, read line by line with the time of each line."""
 import collections
+import contextlib
 import json
 import os
 import random
@@ -130,7 +131,8 @@ class Task:
 
     def send(self, number):
         if self.ended_at is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended, and the thread that waits for it has not said so yet
+                os.kill(self.pid, number)
 
     def kill(self):
         self.send(signal.SIGKILL)

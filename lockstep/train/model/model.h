@@ -45,7 +45,7 @@ struct HostedLink;
 // - a worker computes on its first GPU, or on the CPU (Note [devices of hosted modules]);
 // - callbacks are told of steps after their end, and those that need them at once are kInvalidArgument. ModelCheckpoint and
 //   BackupAndRestore have checkpoints written by the servers, at the end of epochs or, with save_freq, after so many steps, for
-//   which all workers then wait: Note [resuming a fit on workers]. With replication = 2 such checkpoints are kUnimplemented;
+//   which all workers then wait: Note [resuming a fit on workers];
 // - compile() again keeps the optimizer, which must be the same: the servers have its state;
 // - predict() runs on the coordinator, with the servers' weights; weights() and the like get and set those, with the tables of
 //   hosted embeddings: whole in this process's memory, in save_weights() and load_weights() piece by piece. A model that has
