@@ -123,8 +123,10 @@ void StoredVariable::require_fits(const Operation& operation) const {
   const auto kind = operation.kind;
   if (kind > Operation::kLast) refuse("variable '", name(), "': there is no operation ", static_cast<int>(kind));
   if ((is_gradient(kind) || kind == Kind::kSetLearningRate) && rule_ == nullptr)
-    throw Error(ErrorCode::kFailedPrecondition,
-                str("variable '", name(), "' has no optimizer; create it with one to send gradients or a learning rate (a hosted module: set_optimizer())"));
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        str("variable '", name(),
+            "' has no optimizer; create it with one to send gradients or a learning rate (a hosted module: set_optimizer())"));
   if (kind == Kind::kSetLearningRate) {
     if (!operation.shape.empty()) refuse("variable '", name(), "': a learning rate has no values");
     if (!(operation.number >= 0 && std::isfinite(operation.number)))
