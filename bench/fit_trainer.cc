@@ -120,15 +120,8 @@ class LoopTrainer final : public Trainer {
         batches_(dataset_.make_iterator()) {}
 
   Window train(double seconds) override {
-    Window window;
-    const auto start = Clock::now();
-    do {
-      losses_.add(step());
-      ++window.steps;
-      window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    } while (window.seconds < seconds);
-    window.examples = window.steps * workload_.batch * strategy_.num_replicas_in_sync();
-    window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
+    auto window =
+        timed_steps(seconds, workload_.batch * strategy_.num_replicas_in_sync(), [this] { losses_.add(step()); });
     window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce("sum", loss).template item<double>(); });
     return window;
   }

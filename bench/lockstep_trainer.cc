@@ -1,5 +1,3 @@
-#include <chrono>
-
 #include "bench/trainer.h"
 #include "lockstep/lockstep.h"
 
@@ -7,7 +5,6 @@ namespace bench {
 namespace {
 
 namespace ls = lockstep;
-using Clock = std::chrono::steady_clock;
 
 // One PerReplica of inputs and one of targets for each of the 16 steps of a pass.
 struct Inputs {
@@ -58,17 +55,9 @@ class LockstepTrainer final : public Trainer {
         inputs_(workload_, strategy_.replicas()) {}
 
   Window train(double seconds) override {
-    Window window;
     const auto agreed = agreed_steps(seconds);
-    const auto start = Clock::now();
-    do {
-      losses_.add(step());
-      ++window.steps;
-      window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    } while (agreed > 0 ? window.steps < agreed : window.seconds < seconds);
+    auto window = timed_steps(seconds, workload_.batch * strategy_.replicas().size(), [this] { losses_.add(step()); }, agreed);
     steps_per_second_ = static_cast<double>(window.steps) / window.seconds;
-    window.examples = window.steps * workload_.batch * strategy_.replicas().size();
-    window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
     const auto op = has_mean_loss_ ? ls::ReduceOp::kMean : ls::ReduceOp::kSum;
     window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce(op, loss).template item<double>(); });
     return window;

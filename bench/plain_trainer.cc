@@ -1,4 +1,3 @@
-#include <chrono>
 #include <latch>
 #include <thread>
 
@@ -6,8 +5,6 @@
 
 namespace bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // One model copy, its optimizer and its data.
 class Copy {
@@ -19,15 +16,7 @@ class Copy {
   }
 
   Window train(double seconds) {
-    Window window;
-    const auto start = Clock::now();
-    do {
-      losses_.add(step());
-      ++window.steps;
-      window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    } while (window.seconds < seconds);
-    window.examples = window.steps * workload_.batch;
-    window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
+    auto window = timed_steps(seconds, workload_.batch, [this] { losses_.add(step()); });
     window.loss = losses_.mean([](const at::Tensor& loss) { return loss.item<double>(); });
     return window;
   }

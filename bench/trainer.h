@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -50,6 +51,22 @@ class RecentLosses {
   std::array<Loss, kBatches> losses_;
   std::int64_t count_ = 0;
 };
+
+// Whole steps of so many examples until `seconds` have passed, or as many steps as are given; at least one.
+template <typename Step>
+Window timed_steps(double seconds, std::int64_t examples, Step&& step, std::int64_t steps = 0) {
+  using Clock = std::chrono::steady_clock;
+  Window window;
+  const auto start = Clock::now();
+  do {
+    step();
+    ++window.steps;
+    window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  } while (steps > 0 ? window.steps < steps : window.seconds < seconds);
+  window.examples = window.steps * examples;
+  window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
+  return window;
+}
 
 // One way of training one model, kept alive between windows.
 class Trainer {

@@ -98,7 +98,8 @@ Taken ClosureQueue::get(const Appetite& appetite, const Deadline& deadline) {
     bytes += queued_.front()->bytes();
     taken.closures.push_back(std::move(queued_.front()));
     queued_.pop_front();
-  } while (!queued_.empty() && taken.closures.size() < most && bytes < appetite.bytes);
+  } while (!queued_.empty() && taken.closures.size() < most && bytes < appetite.bytes &&
+           !taken.closures.back()->goes_alone() && !queued_.front()->goes_alone());
   in_flight_ += taken.closures.size();
   taken.began = staleness_.begin(taken.closures.size());
   taken.cancelled = cancel_.get_token();
@@ -146,13 +147,13 @@ void ClosureQueue::put_back(const std::vector<ClosurePtr>& closures, std::uint64
   end_flight(lock, closures.size(), began);
 }
 
-void ClosureQueue::abandon(std::exception_ptr failure) {
+void ClosureQueue::abandon(const std::exception_ptr& failure) {
   Lock lock(mu_);
-  if (!failure_) failure_ = std::move(failure);
+  if (!failure_) failure_ = failure;
   const auto dropped = std::exchange(queued_, {});
   changed_.notify_all();
   lock.unlock();
-  for (const auto& closure : dropped) closure->mark_cancelled();
+  for (const auto& closure : dropped) closure->mark_abandoned(failure);
 }
 
 void ClosureQueue::stop() {

@@ -25,9 +25,13 @@ class Closure {
   // It is not run, because another one failed, or because the queue has come to its end. Called once at most, without a lock.
   virtual void mark_cancelled() noexcept = 0;
   virtual void mark_aborted() noexcept = 0;
+  // It is not run, because nobody can: that is its error, too. Called as they are.
+  virtual void mark_abandoned(const std::exception_ptr& why) noexcept = 0;
 
   // What it sends, about.
   virtual std::size_t bytes() const noexcept { return 0; }
+  // Whether a worker gets it without others.
+  virtual bool goes_alone() const noexcept { return false; }
 };
 
 using ClosurePtr = std::shared_ptr<Closure>;
@@ -79,8 +83,8 @@ class ClosureQueue {
   // cancelled.
   void put_back(const std::vector<ClosurePtr>& closures, std::uint64_t began = 0);
 
-  // There is nobody to work: what is queued is cancelled at once, and the next put, wait or done throws `failure`.
-  void abandon(std::exception_ptr failure);
+  // There is nobody to work: `failure` is the error of what is queued, at once, and the next put, wait or done throws it.
+  void abandon(const std::exception_ptr& failure);
   // The end: queued closures are aborted, those in flight asked to end, and who waits throws.
   void stop();
 

@@ -17,10 +17,14 @@ struct Job : Closure {
   explicit Job(std::string label = "") : label(std::move(label)) {}
   void mark_cancelled() noexcept override { ++cancelled; }
   void mark_aborted() noexcept override { ++aborted; }
+  void mark_abandoned(const std::exception_ptr&) noexcept override { ++abandoned; }
+  bool goes_alone() const noexcept override { return is_alone; }
 
   const std::string label;
   std::atomic<int> cancelled = 0;
   std::atomic<int> aborted = 0;
+  std::atomic<int> abandoned = 0;
+  bool is_alone = false;
 };
 
 std::shared_ptr<Job> job(const std::string& label = "") { return std::make_shared<Job>(label); }
@@ -247,9 +251,24 @@ TEST(ClosureQueue, CancelsEverythingQueuedWhenItIsAbandoned) {
   const auto queued = job();
   queue.put(queued, soon());
   queue.abandon(failure("nobody is there"));
-  EXPECT_EQ(queued->cancelled, 1);
+  EXPECT_EQ(queued->abandoned, 1);
   EXPECT_THAT([&] { queue.wait(soon()); }, ThrowsCode(ErrorCode::kInvalidArgument, "nobody is there"));
   EXPECT_TRUE(queue.done(now()));
+}
+
+TEST(ClosureQueue, GivesOneThatGoesAloneWithoutOthers) {
+  ClosureQueue queue;
+  for (int i = 0; i < 5; ++i) {
+    const auto one = job();
+    one->is_alone = i == 2;
+    queue.put(one, soon());
+  }
+  std::vector<std::size_t> batches;
+  while (!queue.done(now())) {
+    batches.push_back(queue.get({.closures = 64}, soon()).closures.size());
+    queue.mark_finished(batches.back());
+  }
+  EXPECT_EQ(batches, (std::vector<std::size_t>{2, 1, 2}));
 }
 
 TEST(ClosureQueue, RefusesNonsense) {

@@ -285,7 +285,21 @@ TEST(ClusterCoordinator, ThrowsWhenNobodyHasBeenThereForTooLong) {
   cluster.worker(1).kill();
   auto value = cluster->schedule([] { return 1; });
   EXPECT_THAT([&] { cluster->join(soon()); }, ThrowsCode(ErrorCode::kUnavailable, "/job:worker/task:0, /job:worker/task:1"));
-  EXPECT_EQ(code_of([&] { value.get(); }), ErrorCode::kCancelled);
+  EXPECT_THAT([&] { value.get(); }, ThrowsCode(ErrorCode::kUnavailable, "/job:worker/task:0, /job:worker/task:1"));
+}
+
+TEST(ClusterCoordinator, NamesAClosureThatWorkersAreLostWith) {
+  LogCapture log;
+  ClosureCluster cluster(2, {.most_losses = 1});
+  Hold held;
+  g_hold = &held;
+  auto value = cluster->schedule(kHold);
+  held.wait_for_begun(1);
+  for (int i = 0; i < 2; ++i) cluster.worker(i).kill();
+  EXPECT_THAT([&] { cluster->join(soon()); }, ThrowsCode(ErrorCode::kUnavailable, kHold.name(), "1 times", "most_losses"));
+  EXPECT_EQ(code_of([&] { value.get(soon()); }), ErrorCode::kUnavailable);
+  EXPECT_THAT(log.warnings(), ::testing::Contains(::testing::HasSubstr("it had 1 closure: '" + std::string(kHold.name()))));
+  held.is_released = true;
 }
 
 TEST(ClusterCoordinator, GivesUpAWorkerThatIsSilent) {
@@ -370,7 +384,7 @@ TEST(ClusterCoordinator, SaysWhatIsNoWorker) {
   ClusterCoordinator coordinator(
       {{"/job:worker/task:0", std::make_shared<ps::RpcChannel>("/job:worker/task:0", Address{"127.0.0.1", other.port()})}});
   auto value = coordinator.schedule([] {});
-  EXPECT_THAT([&] { value.get(soon()); }, ThrowsCode(ErrorCode::kCancelled));
+  EXPECT_THAT([&] { value.get(soon()); }, ThrowsCode(ErrorCode::kUnimplemented));
   EXPECT_THAT([&] { coordinator.join(soon()); }, ThrowsCode(ErrorCode::kUnimplemented, "/job:worker/task:0"));
 }
 

@@ -30,6 +30,9 @@ struct CoordinatorOptions {
   std::chrono::nanoseconds closure_timeout = std::chrono::hours(24);
   // When no worker at all has been there for so long, schedule(), join() and done() throw kUnavailable naming them.
   std::chrono::nanoseconds workers_timeout = std::chrono::hours(1);
+  // A closure that workers had so many times when they were lost is kUnavailable: it may be what ends them. Losses within a
+  // second count once.
+  int most_losses = 4;
   // A worker that has closures and gives no sign of life for so long (it is stopped, or its machine hangs) is given up: they
   // run elsewhere. One that is only gone is noticed at once.
   std::chrono::nanoseconds silence_timeout = std::chrono::seconds(30);

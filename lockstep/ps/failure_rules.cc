@@ -26,8 +26,9 @@ FailureRules::FailureRules(const Environment& environment, int num_workers)
       delay_(number_of(environment, "TF_COORDINATOR_SCHEDULE_START_DELAY", 0)),
       most_delay_(number_of(environment, "TF_COORDINATOR_SCHEDULE_START_DELAY_MAX", 0)) {}
 
-std::exception_ptr FailureRules::judge(const closures::Outcome& failed) {
-  const TaskError error(failed.code, failed.task, failed.text);
+std::exception_ptr FailureRules::judge(const closures::Outcome& failed, const std::string& which) {
+  const auto text = str(failed.text, " (", which, ")");
+  const TaskError error(failed.code, failed.task, text);
   const bool is_away = failed.code == ErrorCode::kUnavailable || failed.code == ErrorCode::kAborted;
   if (is_away && error.is_of_parameter_server()) {
     std::int64_t reports = 0;
@@ -36,7 +37,7 @@ std::exception_ptr FailureRules::judge(const closures::Outcome& failed) {
       reports = ++ps_failures_[failed.task];
     }
     if (reports >= ps_threshold_)
-      return std::make_exception_ptr(PsUnavailable(failed.task, str(failed.text, " (report ", reports, " of its absence)")));
+      return std::make_exception_ptr(PsUnavailable(failed.task, str(text, " (report ", reports, " of its absence)")));
     log_warning(str(failed.task, " was away (", failed.text, "), report ", reports, " of at most ", ps_threshold_ - 1,
                     " that are forgiven: the closure is run again"));
     return nullptr;
@@ -45,7 +46,7 @@ std::exception_ptr FailureRules::judge(const closures::Outcome& failed) {
   // A call of the closure's to another task was ended there, not here.
   if (failed.code == ErrorCode::kCancelled && !failed.task.empty()) return nullptr;
   if (!failed.task.empty()) return std::make_exception_ptr(error);
-  return std::make_exception_ptr(Error(failed.code, failed.text));
+  return std::make_exception_ptr(Error(failed.code, text));
 }
 
 bool FailureRules::forgives_timeout() {

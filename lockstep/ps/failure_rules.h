@@ -23,8 +23,8 @@ class FailureRules {
   // Throws kInvalidArgument for variables that are no numbers.
   FailureRules(const Environment& environment, int num_workers);
 
-  // What a closure failed with on a worker; null: run it again.
-  std::exception_ptr judge(const closures::Outcome& failed);
+  // What a closure failed with on a worker; null: run it again. `which`: the closure's name in texts, and where it was.
+  std::exception_ptr judge(const closures::Outcome& failed, const std::string& which);
   // Whether a worker that did not answer in time is asked again.
   bool forgives_timeout();
   // How long the thread of that worker waits before its first closure.

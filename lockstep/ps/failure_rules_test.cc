@@ -21,7 +21,7 @@ closures::Outcome failed(ErrorCode code, const std::string& task = "") {
 
 // The code that is thrown; nothing: it is run again.
 std::optional<ErrorCode> judge(FailureRules& rules, ErrorCode code, const std::string& task = "") {
-  const auto error = rules.judge(failed(code, task));
+  const auto error = rules.judge(failed(code, task), "closure 'f'");
   return code_of([&] {
     if (error) std::rethrow_exception(error);
   });
@@ -35,7 +35,7 @@ TEST(FailureRules, ForgiveEachParameterServerTwoAbsences) {
   for (const auto code : {ErrorCode::kUnavailable, ErrorCode::kAborted})
     EXPECT_EQ(judge(rules, code, "/job:ps/task:0"), std::nullopt);
   EXPECT_EQ(judge(rules, ErrorCode::kUnavailable, "/job:ps/task:1"), std::nullopt);
-  const auto fatal = rules.judge(failed(ErrorCode::kAborted, "/job:ps/task:0"));
+  const auto fatal = rules.judge(failed(ErrorCode::kAborted, "/job:ps/task:0"), "closure 'f'");
   EXPECT_THROW(std::rethrow_exception(fatal), PsUnavailable);
   EXPECT_EQ(log.warnings().size(), 3U);
 }

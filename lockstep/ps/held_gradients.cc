@@ -119,7 +119,7 @@ HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming
   if (payload.left() != wanted)
     throw Error(ErrorCode::kInvalidArgument, str("gradients of ", payload.left(), " bytes that should have ", wanted));
   Held held;
-  held.reserved.push_back(memory_.reserve(wanted, "gradients that wait for their step"));
+  held.reserved.push_back(memory_.reserve(wanted, "gradients that wait for their step", MemoryUse::kPasses));
   for (std::size_t i = 0; i < request.operations.size(); ++i) {
     const auto& operation = request.operations[i];
     const auto id_bytes = id_bytes_of(operation);
@@ -131,7 +131,7 @@ HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming
       all = std::move(whole.bytes);
       held.reserved.push_back(std::move(whole.reserved));
     } else {
-      all = allocate({static_cast<std::int64_t>(id_bytes + value_bytes)}, static_cast<std::int8_t>(at::kByte), operation.name);
+      all = allocate({static_cast<std::int64_t>(id_bytes + value_bytes)}, static_cast<std::int8_t>(at::kByte), operation.name, MemoryUse::kPasses);
       payload.read(bytes_in(all));
     }
     const auto part = [&](std::size_t first, std::size_t count, std::int8_t dtype) {

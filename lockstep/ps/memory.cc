@@ -17,9 +17,8 @@ namespace {
 
 constexpr std::size_t kSmall = std::size_t{1} << 20;  // not worth to ask the system for
 
-[[noreturn]] void refuse(std::size_t bytes, std::size_t free, const std::string& what) {
-  throw Error(ErrorCode::kUnavailable, str("out of memory: ", bytes, " bytes for ", what, ", and ", free,
-                                           " are free; use more servers, or smaller parts"));
+Error no_memory(MemoryUse use, const std::string& text) {
+  return Error(use == MemoryUse::kLasts ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable, "out of memory: " + text);
 }
 
 std::optional<std::size_t> number_in(const char* file) {
@@ -45,20 +44,40 @@ std::size_t free_on_machine() {
 
 }  // namespace
 
-void Memory::require(std::size_t bytes, const std::string& what) const {
+std::optional<std::size_t> Memory::too_little_for(std::size_t bytes) {
   const auto used = used_.load();
-  if (most_bytes_ != 0 && (used > most_bytes_ || bytes > most_bytes_ - used))
-    refuse(bytes, most_bytes_ - std::min(used, most_bytes_), what);
-  if (bytes < kSmall) return;
-  require_on_machine(bytes, what);
+  if (most_bytes_ != 0 && (used > most_bytes_ || bytes > most_bytes_ - used)) return most_bytes_ - std::min(used, most_bytes_);
+  if (bytes < kSmall) return std::nullopt;
+  if (const auto free = too_little_on_machine_for(bytes)) return free;
   void* const tried = std::malloc(bytes);  // NOLINT: a limit of the process shows only so
-  if (tried == nullptr) refuse(bytes, 0, what);
+  if (tried == nullptr) return 0;
   std::free(tried);  // NOLINT
+  return std::nullopt;
+}
+
+void Memory::require(std::size_t bytes, const std::string& what, MemoryUse use) {
+  if (!too_little_for(bytes)) return;
+  {
+    const std::lock_guard lock(reserves_mu_);
+    for (auto* const reserve : reserves_) reserve->give_back();
+  }
+  if (const auto free = too_little_for(bytes))
+    throw no_memory(use, str(bytes, " bytes for ", what, ", and ", *free, " are free; use more servers, or smaller parts"));
+}
+
+void Memory::add(Reserve& reserve) {
+  const std::lock_guard lock(reserves_mu_);
+  reserves_.push_back(&reserve);
+}
+
+void Memory::remove(Reserve& reserve) {
+  const std::lock_guard lock(reserves_mu_);
+  std::erase(reserves_, &reserve);
 }
 
 // The system's files take longer to read than a small update takes. As long as what is asked for is little beside what was
 // free a moment ago, they are not read again.
-void Memory::require_on_machine(std::size_t bytes, const std::string& what) const {
+std::optional<std::size_t> Memory::too_little_on_machine_for(std::size_t bytes) {
   constexpr std::chrono::milliseconds kMoment{50};
   constexpr std::size_t kLittle = 16;  // this part of it
   const auto used = used_.load();
@@ -66,23 +85,24 @@ void Memory::require_on_machine(std::size_t bytes, const std::string& what) cons
   {
     const std::lock_guard lock(mu_);
     const auto taken = used - std::min(used, used_then_);
-    if (now - looked_ < kMoment && bytes <= (free_then_ - std::min(free_then_, taken)) / kLittle) return;
+    if (now - looked_ < kMoment && bytes <= (free_then_ - std::min(free_then_, taken)) / kLittle) return std::nullopt;
   }
   const auto free = free_on_machine();
-  if (bytes > free) refuse(bytes, free, what);
+  if (bytes > free) return free;
   const std::lock_guard lock(mu_);
   looked_ = now;
   free_then_ = free;
   used_then_ = used;
+  return std::nullopt;
 }
 
-Memory::Reservation Memory::reserve(std::size_t bytes, const std::string& what) {
-  require(bytes, what);
+Memory::Reservation Memory::reserve(std::size_t bytes, const std::string& what, MemoryUse use) {
+  require(bytes, what, use);
   used_ += bytes;
   return {*this, bytes};
 }
 
-at::Tensor allocate(const std::vector<std::int64_t>& shape, std::int8_t dtype, const std::string& what) {
+at::Tensor allocate(const std::vector<std::int64_t>& shape, std::int8_t dtype, const std::string& what, MemoryUse use) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   try {
     auto tensor = at::empty(shape, at::TensorOptions(static_cast<at::ScalarType>(dtype)));
@@ -94,7 +114,7 @@ at::Tensor allocate(const std::vector<std::int64_t>& shape, std::int8_t dtype, c
     }
     return tensor;
   } catch (const c10::Error&) {
-    throw Error(ErrorCode::kUnavailable, str("out of memory: the system has none for ", what));
+    throw no_memory(use, str("the system has none for ", what));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +14,22 @@
 
 namespace lockstep::ps {
 
+// What memory is asked for. What lasts (a variable) is refused for good, kFailedPrecondition; what passes (an update on its way)
+// may have room when it comes again, kUnavailable.
+enum class MemoryUse { kLasts, kPasses };
+
 // What a server may use for variables. A system that gives memory it does not have ends the process that uses it: so this is
 // asked before. Thread-safe.
 class Memory {
  public:
+  // Has memory that it can do without.
+  class Reserve {
+   public:
+    virtual ~Reserve() = default;
+    // Called when memory is short, on any thread; must not ask for memory.
+    virtual void give_back() = 0;
+  };
+
   // 0: all that the machine (or the control group) has.
   explicit Memory(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
@@ -41,26 +54,36 @@ class Memory {
     std::size_t bytes_ = 0;
   };
 
-  // Throw kUnavailable, "out of memory", naming what it was for, when it cannot be had.
-  Reservation reserve(std::size_t bytes, const std::string& what);
-  void require(std::size_t bytes, const std::string& what) const;
+  // Throw "out of memory", naming what it was for, when it cannot be had: see MemoryUse.
+  Reservation reserve(std::size_t bytes, const std::string& what, MemoryUse use);
+  void require(std::size_t bytes, const std::string& what, MemoryUse use);
+
+  // It must be taken away before it ends; that waits while it gives back.
+  void add(Reserve& reserve);
+  void remove(Reserve& reserve);
 
  private:
-  void require_on_machine(std::size_t bytes, const std::string& what) const;
+  // What is free, when that is less than these bytes.
+  std::optional<std::size_t> too_little_for(std::size_t bytes);
+  std::optional<std::size_t> too_little_on_machine_for(std::size_t bytes);
 
   // Const after construction.
   const std::size_t most_bytes_;
   // Own synchronisation.
   std::atomic<std::size_t> used_{0};
 
-  mutable std::mutex mu_;
+  std::mutex mu_;
   // Guarded by mu_: what the machine had when it was looked at last.
-  mutable std::chrono::steady_clock::time_point looked_;
-  mutable std::size_t free_then_ = 0;
-  mutable std::size_t used_then_ = 0;
+  std::chrono::steady_clock::time_point looked_;
+  std::size_t free_then_ = 0;
+  std::size_t used_then_ = 0;
+
+  std::mutex reserves_mu_;
+  // Guarded by reserves_mu_.
+  std::vector<Reserve*> reserves_;
 };
 
-// A new tensor on the CPU, with whatever is in it. Throws kUnavailable, "out of memory", naming what it was for.
-at::Tensor allocate(const std::vector<std::int64_t>& shape, std::int8_t dtype, const std::string& what);
+// A new tensor on the CPU, with whatever is in it. Throws "out of memory", naming what it was for: see MemoryUse.
+at::Tensor allocate(const std::vector<std::int64_t>& shape, std::int8_t dtype, const std::string& what, MemoryUse use);
 
 }  // namespace lockstep::ps

@@ -219,7 +219,7 @@ std::unique_ptr<UpdateRule> half_rule(const std::string& spec, const at::Tensor&
 TEST(StoreFuzz, AnswersOrRefusesWhateverComes) {
   const auto runs = setting("LOCKSTEP_FUZZ_RUNS", 20'000);
   Mutations lot(setting("LOCKSTEP_FUZZ_SEED", 1));
-  VariableStore store({.rules = half_rule, .most_bytes = kMostBytes, .most_clients = 16});
+  VariableStore store({.rules = half_rule, .most_bytes = kMostBytes, .most_clients = 16, .pieces_idle = {}});
   const MethodTable server(store.methods());
   Untouched untouched(server);
   Requests requests(lot);

@@ -14,6 +14,7 @@ Deadline now() { return Deadline::after(std::chrono::seconds(0)); }
 struct Job : Closure {
   void mark_cancelled() noexcept override {}
   void mark_aborted() noexcept override {}
+  void mark_abandoned(const std::exception_ptr&) noexcept override {}
 };
 
 // Workers that take closures of random durations from a queue, in a time of their own.

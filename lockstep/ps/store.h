@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -23,6 +24,8 @@ struct StoreOptions {
   std::shared_ptr<Memory> memory = nullptr;  // shared with other stores, in place of one of `most_bytes`
   ChangeOrder* order = nullptr;              // of what changes it; must outlive the store. null: variables have their own
   std::size_t most_clients = 4'096;          // that are remembered: more than a job has processes. See Note [exactly once]
+  // Where memory is short, what was sent in pieces is forgotten when no more came for so long: it is sent again, then.
+  std::chrono::nanoseconds pieces_idle = std::chrono::seconds(5);
   // Counts operations that were done, before who asked is told so. Null: nobody does.
   std::atomic<std::uint64_t>* done = nullptr;
 };
@@ -32,8 +35,8 @@ class Uploads;
 
 // The variables of one parameter server. What a request asks for is looked at before anything is changed; a request that is
 // refused has changed nothing, and the store goes on: kNotFound for a variable that is not here, kInvalidArgument for values
-// that do not fit it, kOutOfRange for a row that it does not have, kUnavailable ("out of memory") for memory that cannot be
-// had. Thread-safe.
+// that do not fit it, kOutOfRange for a row that it does not have, and for memory that cannot be had, "out of memory",
+// kFailedPrecondition for a variable and kUnavailable for what may come again. Thread-safe.
 class VariableStore {
  public:
   explicit VariableStore(const StoreOptions& options = {});

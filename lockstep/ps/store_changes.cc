@@ -67,13 +67,13 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
     reserved.push_back(std::move(whole.reserved));
     passed_in = whole.passed_in;
   } else {
-    reserved.push_back(memory->reserve(size, text));
-    value = allocate(description.shape, description.dtype, text);
+    reserved.push_back(memory->reserve(size, text, MemoryUse::kLasts));
+    value = allocate(description.shape, description.dtype, text, MemoryUse::kLasts);
     if (is_given) payload.read(bytes_in(value));
     else fill_initial(value, description);
   }
   auto rule = make_rule(description, value);
-  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer"));
+  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer", MemoryUse::kLasts));
   const Change::Part part{0, is_given ? std::vector{piece_of(value)} : std::vector<Piece>(), passed_in};
   const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
   const auto insert = [&] {
@@ -99,10 +99,10 @@ std::shared_ptr<StoredVariable> VariableStore::State::add(const Description& des
   require_possible(description);
   const auto text = str("variable '", description.name, "'");
   std::vector<Memory::Reservation> reserved;
-  reserved.push_back(memory->reserve(bytes_of(description.dtype, description.shape, text), text));
-  const auto value = allocate(description.shape, description.dtype, text);
+  reserved.push_back(memory->reserve(bytes_of(description.dtype, description.shape, text), text, MemoryUse::kLasts));
+  const auto value = allocate(description.shape, description.dtype, text, MemoryUse::kLasts);
   auto rule = make_rule(description, value);
-  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer"));
+  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer", MemoryUse::kLasts));
   const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
   if (!keep(made).second) throw Error(ErrorCode::kFailedPrecondition, str(text, " is there already"));
   return made;
@@ -114,11 +114,11 @@ std::unique_ptr<UpdateRule> VariableStore::State::make_rule(const Description& d
   if (options.rules == nullptr)
     throw Error(ErrorCode::kUnimplemented,
                 str(text, ": this server knows no optimizers, and cannot have '", description.rule, "'"));
-  memory->require(value.nbytes(), text + "'s optimizer");  // some have a state from the beginning
+  memory->require(value.nbytes(), text + "'s optimizer", MemoryUse::kLasts);  // some have a state from the beginning
   try {
     return options.rules(description.rule, value);
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kUnavailable, str("out of memory: ", text, "'s optimizer: ", error.what_without_backtrace()));
+    throw Error(ErrorCode::kFailedPrecondition, str("out of memory: ", text, "'s optimizer: ", error.what_without_backtrace()));
   }
 }
 
@@ -159,9 +159,9 @@ Given VariableStore::State::give(const UpdateRequest& request, std::size_t index
     given.values = part(id_bytes, whole.bytes.nbytes() - id_bytes, operation.dtype).view(operation.shape);
     given.passed_in = whole.passed_in;
   } else {
-    given.values = allocate(operation.shape, operation.dtype, text);
+    given.values = allocate(operation.shape, operation.dtype, text, MemoryUse::kPasses);
     if (id_bytes > 0) {
-      given.ids = allocate({operation.shape[0]}, static_cast<std::int8_t>(at::kLong), text);
+      given.ids = allocate({operation.shape[0]}, static_cast<std::int8_t>(at::kLong), text, MemoryUse::kPasses);
       payload.read(bytes_in(given.ids));
     }
     payload.read(bytes_in(given.values));
@@ -207,7 +207,7 @@ VariableStore::State::Prepared VariableStore::State::look(const UpdateRequest& r
       require_payload(payload, std::numeric_limits<std::size_t>::max());
   }
   require_payload(payload, wanted);
-  memory->require(wanted + room, "an update");
+  memory->require(wanted + room, "an update", MemoryUse::kPasses);
   prepared.given.resize(request.operations.size());
   return prepared;
 }

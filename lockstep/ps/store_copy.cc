@@ -75,8 +75,8 @@ void VariableStore::take_copy(Incoming& payload) {
       if (part == 0) reserved.push_back(std::move(whole.reserved));
       return whole.bytes.view(static_cast<at::ScalarType>(dtype)).view(shape);
     }
-    if (part == 0) reserved.push_back(state.memory->reserve(size, text));
-    auto tensor = allocate(shape, dtype, text);
+    if (part == 0) reserved.push_back(state.memory->reserve(size, text, MemoryUse::kPasses));
+    auto tensor = allocate(shape, dtype, text, MemoryUse::kPasses);
     payload.read({static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
     return tensor;
   };
@@ -89,7 +89,7 @@ void VariableStore::take_copy(Incoming& payload) {
     require_payload(payload, 0);
     auto rule = state.make_rule(description, value);
     if (rule != nullptr) {
-      reserved.push_back(state.memory->reserve(rule->state_bytes(), text + "'s optimizer"));
+      reserved.push_back(state.memory->reserve(rule->state_bytes(), text + "'s optimizer", MemoryUse::kPasses));
       rule->load_state(learned);
     }
     const auto made = std::make_shared<StoredVariable>(description, std::move(value), std::move(rule), std::move(reserved));

@@ -22,7 +22,7 @@ struct VariableStore::State {
   explicit State(const StoreOptions& given)
       : options(given),
         memory(given.memory != nullptr ? given.memory : std::make_shared<Memory>(given.most_bytes)),
-        uploads(*memory),
+        uploads(*memory, given.pieces_idle),
         clients(given.most_clients) {}
 
   // An update that was found to be possible, as far as it was looked at.

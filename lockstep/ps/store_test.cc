@@ -373,8 +373,8 @@ TEST(VariableStore, SaysWhenThereIsNoMemoryAndGoesOn) {
       shop.create({.name = "huge", .dtype = 6, .shape = {rows}, .whole_shape = {rows}, .initial = {Initial::Kind::kZeros}});
     };
   };
-  EXPECT_THAT(huge(2000), ThrowsCode(ErrorCode::kUnavailable, "out of memory", "8000", "'huge'"));
-  EXPECT_THAT(huge(1LL << 45), ThrowsCode(ErrorCode::kUnavailable, "out of memory"));
+  EXPECT_THAT(huge(2000), ThrowsCode(ErrorCode::kFailedPrecondition, "out of memory", "8000", "'huge'"));
+  EXPECT_THAT(huge(1LL << 45), ThrowsCode(ErrorCode::kFailedPrecondition, "out of memory"));
   EXPECT_THAT(
       [&] {
         shop.methods.call(methods::kStage, {to_bytes(StageRequest{shop.next(), 0, 8000, 0}), {piece_of(at::zeros({10}))}});
@@ -390,7 +390,26 @@ TEST(VariableStore, SaysWhenThereIsNoMemoryAndGoesOn) {
         unlimited.create(
             {.name = "huge", .dtype = 6, .shape = {1LL << 45}, .whole_shape = {1LL << 45}, .initial = {Initial::Kind::kZeros}});
       },
-      ThrowsCode(ErrorCode::kUnavailable, "out of memory"));
+      ThrowsCode(ErrorCode::kFailedPrecondition, "out of memory"));
+}
+
+TEST(VariableStore, ForgetsPiecesThatNobodyGoesOnWithWhereMemoryIsShort) {
+  const Description wanted{
+      .name = "w", .dtype = 6, .shape = {1500}, .whole_shape = {1500}, .initial = {Initial::Kind::kZeros}};
+  for (const bool is_idle : {false, true}) {
+    Shop shop({.most_bytes = 10'000, .pieces_idle = is_idle ? std::chrono::seconds(0) : std::chrono::seconds(600)});
+    const Sender begun{9, 1, 1};
+    shop.methods.call(methods::kStage, {to_bytes(StageRequest{begun, 0, 8000, 0}), {piece_of(at::zeros({10}))}});
+    const auto create = [&] { shop.create(wanted); };
+    if (!is_idle) {
+      EXPECT_THAT(create, ThrowsCode(ErrorCode::kFailedPrecondition, "out of memory"));
+      continue;
+    }
+    create();
+    EXPECT_EQ(shop.store.statistics().staged_bytes, 0U);
+    const CreateRequest late{begun, {.name = "late", .dtype = 6, .shape = {2000}, .whole_shape = {2000}}, true};
+    EXPECT_THAT([&] { shop.methods.call(methods::kCreate, {to_bytes(late)}); }, ThrowsCode(ErrorCode::kAborted, "again"));
+  }
 }
 
 TEST(VariableStore, RemovesAndDescribes) {

@@ -70,14 +70,17 @@ void require_initial(const Description& description) {
 
 bool is_of_rows(Kind kind) noexcept { return kind >= Kind::kUpdateRows && kind <= Kind::kGradientRows; }
 
+std::string shown_dtype(std::int8_t dtype) {
+  const bool has_name = dtype >= 0 && dtype < static_cast<std::int8_t>(at::ScalarType::Undefined);
+  return has_name ? lockstep::str(static_cast<at::ScalarType>(dtype)) : str("dtype ", static_cast<int>(dtype));
+}
+
 std::string shown_shape(std::int8_t dtype, const std::vector<std::int64_t>& shape) {
-  const auto type =
-      is_known(dtype) ? lockstep::str(static_cast<at::ScalarType>(dtype)) : str("dtype ", static_cast<int>(dtype));
-  return str(type, " [", join(", ", shape), "]");
+  return str(shown_dtype(dtype), " [", join(", ", shape), "]");
 }
 
 std::size_t bytes_of(std::int8_t dtype, const std::vector<std::int64_t>& shape, const std::string& what) {
-  if (!is_known(dtype)) refuse(what, ": dtype ", static_cast<int>(dtype), " is not one that a server holds");
+  if (!is_known(dtype)) refuse(what, ": ", shown_dtype(dtype), " is not a dtype that a server holds");
   if (shape.size() > kMostDimensions) refuse(what, ": ", shape.size(), " dimensions; at most ", kMostDimensions);
   std::int64_t bytes = static_cast<std::int64_t>(at::elementSize(static_cast<at::ScalarType>(dtype)));
   bool is_empty = false;

@@ -40,6 +40,9 @@ struct Uploads::Upload {
   }
 };
 
+Uploads::Uploads(Memory& memory, std::chrono::nanoseconds idle) : idle_(idle), memory_(memory) { memory_.add(*this); }
+Uploads::~Uploads() { memory_.remove(*this); }
+
 void Uploads::forget(const Sender& sender) {
   const auto now = Deadline::Clock::now();
   for (auto at = uploads_.begin(); at != uploads_.end();) {
@@ -48,28 +51,44 @@ void Uploads::forget(const Sender& sender) {
   }
 }
 
+void Uploads::give_back() {
+  const auto now = Deadline::Clock::now();
+  const std::lock_guard lock(mu_);
+  std::erase_if(uploads_, [&](const auto& one) { return now - one.second->last_seen >= idle_; });
+}
+
+std::shared_ptr<Uploads::Upload> Uploads::find(const Key& key, const StageRequest& request, const std::string& text) {
+  const auto found = uploads_.find(key);
+  if (found == uploads_.end()) return nullptr;
+  if (found->second->bytes.nbytes() != request.total_bytes)
+    throw Error(ErrorCode::kInvalidArgument,
+                str(text, ": first of ", found->second->bytes.nbytes(), " bytes, now of ", request.total_bytes));
+  found->second->last_seen = Deadline::Clock::now();
+  return found->second;
+}
+
 std::shared_ptr<Uploads::Upload> Uploads::find_or_make(const StageRequest& request) {
   const auto& sender = request.sender;
   const Key key{sender.client, sender.sequence, request.part};
   const auto text = str("request ", sender.sequence, ", part ", request.part);
-  const std::lock_guard lock(mu_);
-  if (const auto found = uploads_.find(key); found != uploads_.end()) {
-    if (found->second->bytes.nbytes() != request.total_bytes)
-      throw Error(ErrorCode::kInvalidArgument,
-                  str(text, ": first of ", found->second->bytes.nbytes(), " bytes, now of ", request.total_bytes));
-    found->second->last_seen = Deadline::Clock::now();
-    return found->second;
+  {
+    const std::lock_guard lock(mu_);
+    if (auto found = find(key, request, text)) return found;
+    forget(sender);
+    const auto parts =
+        std::distance(uploads_.lower_bound({sender.client, 0, 0}), uploads_.upper_bound({sender.client, ~0ULL, ~0U}));
+    if (static_cast<std::size_t>(parts) >= kMostParts)
+      throw Error(ErrorCode::kUnavailable,
+                  str(text, ": its client has ", parts, " parts that wait for their requests; at most ", kMostParts));
   }
-  forget(sender);
-  const auto parts =
-      std::distance(uploads_.lower_bound({sender.client, 0, 0}), uploads_.upper_bound({sender.client, ~0ULL, ~0U}));
-  if (static_cast<std::size_t>(parts) >= kMostParts)
-    throw Error(ErrorCode::kUnavailable,
-                str(text, ": its client has ", parts, " parts that wait for their requests; at most ", kMostParts));
+  // Without the lock: whoever gives memory back takes it.
   auto made = std::make_shared<Upload>();
-  made->reserved = memory_.reserve(request.total_bytes, text);
-  made->bytes = allocate({static_cast<std::int64_t>(request.total_bytes)}, static_cast<std::int8_t>(at::kByte), text);
+  made->reserved = memory_.reserve(request.total_bytes, text, MemoryUse::kPasses);
+  made->bytes = allocate({static_cast<std::int64_t>(request.total_bytes)}, static_cast<std::int8_t>(at::kByte), text,
+                         MemoryUse::kPasses);
   made->missing.emplace(0, request.total_bytes);
+  const std::lock_guard lock(mu_);
+  if (auto found = find(key, request, text)) return found;  // another of its pieces was quicker
   return uploads_.emplace(key, std::move(made)).first->second;
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "lockstep/ps/memory.h"
 #include "lockstep/ps/message.h"
@@ -15,10 +16,14 @@
 
 namespace lockstep::ps {
 
-// What clients send in pieces, ahead of the request that needs it. Thread-safe.
-class Uploads {
+// What clients send in pieces, ahead of the request that needs it. Where memory is short, what had no new piece for the time
+// `idle` is forgotten. Thread-safe.
+class Uploads final : public Memory::Reserve {
  public:
-  explicit Uploads(Memory& memory) : memory_(memory) {}
+  explicit Uploads(Memory& memory, std::chrono::nanoseconds idle = std::chrono::seconds(5));
+  ~Uploads() override;
+  Uploads(const Uploads&) = delete;
+  Uploads& operator=(const Uploads&) = delete;
 
   // Reads a piece. One that comes again changes nothing. Throws kInvalidArgument for a piece that does not fit, kUnavailable
   // when there is no memory or the client has too much that waits.
@@ -35,6 +40,7 @@ class Uploads {
   Whole take(const Sender& sender, std::uint32_t part, std::size_t bytes);
 
   std::size_t bytes() const;
+  void give_back() override;
 
   static constexpr std::size_t kMostParts = 1024;                          // of a client
   static constexpr std::chrono::minutes kKept = std::chrono::minutes(10);  // after its last piece; then it is forgotten
@@ -48,8 +54,12 @@ class Uploads {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   std::shared_ptr<Upload> find_or_make(const StageRequest& request);
+  // Under mu_. Null: it is not there.
+  std::shared_ptr<Upload> find(const Key& key, const StageRequest& request, const std::string& text);
   void forget(const Sender& sender);
 
+  // Const after construction.
+  const std::chrono::nanoseconds idle_;
   // Own synchronisation.
   Memory& memory_;
 

@@ -20,8 +20,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostClosures = 64;
 constexpr std::chrono::milliseconds kLookAround(200);  // how soon a thread that waits sees that it is to end
 constexpr std::chrono::seconds kAnswer(10);            // to what is answered at once
+constexpr std::chrono::seconds kAtOnce(1);             // so soon after one another
 
-const ScheduledClosure& scheduled(const ClosurePtr& closure) { return static_cast<const ScheduledClosure&>(*closure); }
+ScheduledClosure& scheduled(const ClosurePtr& closure) { return static_cast<ScheduledClosure&>(*closure); }
+
+// "; it had 3 closures: 'train', 'evaluate'", or nothing.
+std::string what_it_had(const std::vector<ClosurePtr>& closures) {
+  if (closures.empty()) return "";
+  std::set<std::string> functions;
+  for (const auto& closure : closures) functions.insert(str("'", scheduled(closure).call.work.function, "'"));
+  return str("; it had ", closures.size(), closures.size() == 1 ? " closure: " : " closures: ", join(", ", functions));
+}
 
 ErrorCode code_of(const std::exception_ptr& error) {
   try {
@@ -241,7 +250,8 @@ void WorkerLane::settle(const Taken& taken, const ResourceTable::Changes& change
       failure = read_result(slot, outcome, reply);
       if (!failure) ++finished;
     } else if (outcome.ending == Ending::kFailed) {
-      failure = shared_.rules.judge(outcome);
+      failure = shared_.rules.judge(
+          outcome, str("closure '", scheduled(taken.closures[i]).call.work.function, "', run on ", worker_.name));
     }
     if (failure) {
       shared_.queue.note_failure(failure);
@@ -260,11 +270,11 @@ void WorkerLane::settle(const Taken& taken, const ResourceTable::Changes& change
 void WorkerLane::on_failed_call(const Taken& taken, const std::exception_ptr& error) {
   version_ = ~version_;  // what should be there was maybe not made
   switch (code_of(error)) {
-    case ErrorCode::kUnavailable:
+    case ErrorCode::kUnavailable: lose(taken, describe(error)); return hand_on(taken, describe(error));
     case ErrorCode::kAborted:
-    case ErrorCode::kCancelled: lose(describe(error)); return shared_.queue.put_back(taken.closures, taken.began);
+    case ErrorCode::kCancelled: lose(taken, describe(error)); return shared_.queue.put_back(taken.closures, taken.began);
     case ErrorCode::kDeadlineExceeded:
-      lose(describe(error));
+      lose(taken, describe(error));
       return shared_.rules.forgives_timeout() ? shared_.queue.put_back(taken.closures, taken.began) : fail(taken, error);
     default:
       if (taken.closures.size() <= 1) return fail(taken, error);
@@ -273,22 +283,43 @@ void WorkerLane::on_failed_call(const Taken& taken, const std::exception_ptr& er
   }
 }
 
-void WorkerLane::lose(const std::string& why) {
+void WorkerLane::lose(const Taken& taken, const std::string& why) {
   is_connected_ = false;
   {
     const std::lock_guard lock(mu_);
     if (is_over_) return;
   }
-  shared_.attendance.leave(worker_.name, why);
+  shared_.attendance.leave(worker_.name, why + what_it_had(taken.closures));
+}
+
+void WorkerLane::hand_on(const Taken& taken, const std::string& why) {
+  std::vector<ClosurePtr> back;
+  for (const auto& closure : taken.closures) {
+    auto& one = scheduled(closure);
+    const auto now = Clock::now();
+    if (one.losses == 0 || now - one.lost_at > kAtOnce) ++one.losses;
+    one.lost_at = now;
+    if (one.losses < shared_.options.most_losses) {
+      back.push_back(closure);
+      continue;
+    }
+    const auto text = str("closure '", one.call.work.function, "': workers were lost ", one.losses,
+                          " times while they had it, the last one ", worker_.name, " (", why,
+                          "); it is not given to another (CoordinatorOptions::most_losses)");
+    fail_one(closure, std::make_exception_ptr(Error(ErrorCode::kUnavailable, text)), taken.began);
+  }
+  if (!back.empty()) shared_.queue.put_back(back, taken.began);
 }
 
 void WorkerLane::fail(const Taken& taken, const std::exception_ptr& error) {
   if (taken.closures.empty()) log_warning(str("per-worker values could not be made on ", worker_.name, ": ", describe(error)));
-  for (const auto& closure : taken.closures) {
-    shared_.queue.note_failure(error);
-    scheduled(closure).slot->set_error(error);
-    shared_.queue.mark_failed(error, taken.began);
-  }
+  for (const auto& closure : taken.closures) fail_one(closure, error, taken.began);
+}
+
+void WorkerLane::fail_one(const ClosurePtr& closure, const std::exception_ptr& error, std::uint64_t began) {
+  shared_.queue.note_failure(error);
+  scheduled(closure).slot->set_error(error);
+  shared_.queue.mark_failed(error, began);
 }
 
 }  // namespace lockstep::ps

@@ -26,10 +26,17 @@ struct ScheduledClosure : Closure {
 
   void mark_cancelled() noexcept override { slot->set_cancelled(); }
   void mark_aborted() noexcept override { slot->set_aborted(); }
+  void mark_abandoned(const std::exception_ptr& why) noexcept override { slot->set_error(why); }
   std::size_t bytes() const noexcept override { return call.work.arguments.size() + call.work.payload_bytes; }
+
+  // One that was there when a worker was lost may have been the reason.
+  bool goes_alone() const noexcept override { return losses > 0; }
 
   const Call call;
   const std::shared_ptr<ResultSlot> slot;
+  // Used by who has it now, the queue or a lane.
+  int losses = 0;  // how often workers were lost that had it; when many are lost at once that is once
+  std::chrono::steady_clock::time_point lost_at = {};
 };
 
 // What the lanes of a coordinator share. All of it is thread-safe.
@@ -91,8 +98,11 @@ class WorkerLane {
   // The ways in which closures end.
   void settle(const Taken& taken, const ResourceTable::Changes& changes, Incoming& reply);
   void on_failed_call(const Taken& taken, const std::exception_ptr& error);
-  void lose(const std::string& why);
+  void lose(const Taken& taken, const std::string& why);
+  // Closures of a worker that is lost: to others, but for one that was there too often when that happened.
+  void hand_on(const Taken& taken, const std::string& why);
   void fail(const Taken& taken, const std::exception_ptr& error);
+  void fail_one(const ClosurePtr& closure, const std::exception_ptr& error, std::uint64_t began);
 
   // Const after construction.
   const WorkerLink worker_;

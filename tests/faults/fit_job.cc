@@ -1,10 +1,10 @@
 #include <torch/torch.h>
 
 #include <iostream>
-#include <map>
 #include <string>
 
 #include "lockstep/lockstep.h"
+#include "tests/faults/job.h"
 
 // A fit() on workers whose updates can be counted: `fit_job [key=value ...]`, as all of its tasks. The chief says "begun" when
 // it has heard of the first step, and in the end "fitted STEPS UPDATES", or "error CODE MESSAGE" with exit code 3, or "mismatch
@@ -17,13 +17,6 @@ namespace lockstep::testing {
 namespace {
 
 constexpr std::int64_t kRows = 4;  // of a batch
-
-std::map<std::string, std::string> g_parameters;
-
-std::int64_t number(const std::string& name, std::int64_t otherwise) {
-  const auto found = g_parameters.find(name);
-  return found == g_parameters.end() ? otherwise : std::stoll(found->second);
-}
 
 struct Counter : torch::nn::Module {
   Counter() : count(register_parameter("count", torch::zeros({1}))) {}
@@ -58,8 +51,8 @@ int lead() {
   const auto epochs = static_cast<int>(number("epochs", 4));
   const auto steps = number("steps", 500);
   FitOptions options{.epochs = epochs, .steps_per_epoch = steps, .callbacks = {Watch()}, .verbose = Verbose::kSilent};
-  if (g_parameters.contains("backup"))
-    options.callbacks.add(BackupAndRestore(g_parameters["backup"], {.save_freq = number("every", 100)}));
+  if (parameters().contains("backup"))
+    options.callbacks.add(BackupAndRestore(parameters()["backup"], {.save_freq = number("every", 100)}));
   model.fit(
       [] {
         const auto x = torch::ones({kRows, 1});
@@ -77,14 +70,6 @@ int lead() {
 }  // namespace lockstep::testing
 
 int main(int argc, char** argv) {
-  using namespace lockstep;
-  for (const auto& word : std::vector<std::string>(argv + 1, argv + argc))
-    testing::g_parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
-  try {
-    if (run_role_if_server()) return 0;
-    return testing::lead();
-  } catch (const Error& error) {
-    std::cout << "error " << name_of(error.code()) << " " << error.message() << std::endl;
-    return 3;
-  }
+  const auto options = [] { return lockstep::ServerOptions(); };
+  return lockstep::testing::run_job(argc, argv, options, lockstep::testing::lead);
 }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "lockstep/ps/server_variables.h"
 #include "lockstep/serve/server.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
+#include "tests/faults/job.h"
 
 // A job with parameter servers that counts: `ps_job [key=value ...]`, as all of its tasks. The chief says "begun", and in the
 // end "counted N", or "error CODE MESSAGE" with exit code 3, or "mismatch ..." with 1.
@@ -37,13 +37,6 @@ using ps::Operation;
 using std::chrono::milliseconds;
 
 constexpr std::int64_t kMostRuns = 64;  // of a closure
-
-std::map<std::string, std::string> g_parameters;
-
-std::int64_t number(const std::string& name, std::int64_t otherwise) {
-  const auto found = g_parameters.find(name);
-  return found == g_parameters.end() ? otherwise : std::stoll(found->second);
-}
 
 at::Tensor longs(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); }
 
@@ -76,7 +69,7 @@ struct Work {
   std::string acknowledged;
 
   static Work given() {
-    return {number("closures", 40), number("requests", 50), number("additions", 8), g_parameters["acknowledged"]};
+    return {number("closures", 40), number("requests", 50), number("additions", 8), parameters()["acknowledged"]};
   }
   std::int64_t rows() const { return closures * kMostRuns; }
 };
@@ -201,16 +194,10 @@ int lead() {
 }  // namespace lockstep::testing
 
 int main(int argc, char** argv) {
-  using namespace lockstep;
-  for (const auto& word : std::vector<std::string>(argv + 1, argv + argc))
-    testing::g_parameters[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
-  try {
-    ServerOptions options;
-    options.call_timeout = testing::milliseconds(testing::number("call", 20'000));
-    if (run_role_if_server(options)) return 0;
-    return testing::lead();
-  } catch (const Error& error) {
-    std::cout << "error " << name_of(error.code()) << " " << error.message() << std::endl;
-    return 3;
-  }
+  const auto options = [] {
+    lockstep::ServerOptions options;
+    options.call_timeout = lockstep::testing::milliseconds(lockstep::testing::number("call", 20'000));
+    return options;
+  };
+  return lockstep::testing::run_job(argc, argv, options, lockstep::testing::lead);
 }

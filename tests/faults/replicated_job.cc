@@ -10,8 +10,9 @@
 #include "lockstep/ps/view_keeper.h"
 #include "lockstep/serve/server.h"
 #include "lockstep/strategy/parameter_server_strategy.h"
+#include "tests/faults/job.h"
 
-// A job with replicated variables that counts: `replicated_job SECONDS REQUESTS`, as all of its tasks. For so long, closures
+// A job with replicated variables that counts: `replicated_job seconds=S requests=N`, as all of its tasks. For so long, closures
 // add 1 to a variable of every group, so many times each; an addition counts when the servers have acknowledged it. The chief
 // says "begun", "whole N" when all variables are on two servers again (N grows), and in the end "counted N" when each variable
 // has exactly what was acknowledged, else "mismatch ..." or "error CODE MESSAGE".
@@ -43,7 +44,9 @@ void say_whole(const ps::ViewKeeper& keeper, std::uint64_t& said) {
   said = epochs;
 }
 
-int lead(std::int64_t seconds, std::int64_t requests) {
+int lead() {
+  const auto seconds = number("seconds", 10);
+  const auto requests = number("requests", 20);
   ParameterServerStrategy strategy(nullptr, nullptr, {.join_timeout = std::chrono::seconds(60), .replication = 2});
   ClusterCoordinator coordinator(strategy);
   auto& client = strategy.variables()->client();
@@ -78,13 +81,6 @@ int lead(std::int64_t seconds, std::int64_t requests) {
 }  // namespace lockstep::testing
 
 int main(int argc, char** argv) {
-  using namespace lockstep;
-  try {
-    if (run_role_if_server()) return 0;
-    if (argc != 3) throw Error(ErrorCode::kInvalidArgument, "usage: replicated_job SECONDS REQUESTS");
-    return testing::lead(std::stoll(argv[1]), std::stoll(argv[2]));
-  } catch (const Error& error) {
-    std::cout << "error " << name_of(error.code()) << " " << error.message() << std::endl;
-    return 3;
-  }
+  return lockstep::testing::run_job(
+      argc, argv, [] { return lockstep::ServerOptions(); }, lockstep::testing::lead);
 }

@@ -14,7 +14,7 @@ REQUESTS = 20  # of a closure
 def launch(at):
     """Two servers, two workers and a chief under the launcher, which starts a server that is killed again."""
     command = [at.suite.command, "run", "--ps", "2", "--workers", "2", "--chief", "--task-restarts", "100000"]
-    return Task(at, "launcher", command + [at.suite.replicated, str(SECONDS), str(REQUESTS)],
+    return Task(at, "launcher", command + [at.suite.replicated, f"seconds={SECONDS}", f"requests={REQUESTS}"],
                 clean_environment(at, {"OMP_NUM_THREADS": "1"}))
 
 

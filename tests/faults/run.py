@@ -123,6 +123,8 @@ def main():
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     faults = [one for one in registry.FAULTS if re.search(arguments.only, one.name)]
+    if not faults:
+        parser.error(f"no fault's name has '{arguments.only}' in it; --list shows them all")
     if arguments.list:
         print("\n".join(one.name for one in faults))
         return 0

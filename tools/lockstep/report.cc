@@ -14,7 +14,8 @@ int run_report(const ReportOptions& options) {
   data::write_whole_file(out, {report_page(logs, options.folder)});
   std::size_t curves = 0;
   for (const auto& chart : logs.charts) curves += chart.curves.size();
-  std::cout << out << ": " << logs.charts.size() << " charts, " << curves << " curves, " << logs.runs.size() << " runs\n";
+  std::cout << out << ": " << logs.charts.size() << " charts, " << curves << " curves, " << logs.runs.size()
+            << (logs.runs.size() == 1 ? " run\n" : " runs\n");
   return 0;
 }
 

@@ -100,11 +100,15 @@ Tensors Model::predict_all(const ModelData& data) {
   internal::require_finite(distributed, "predict", "take() as many batches as are wanted");
   const internal::EvaluationScope scope(*this);
   std::vector<Tensors> all;
-  for (auto iterator = distributed.make_iterator(); auto batch = iterator.next();) {
-    const auto outputs = strategy().run(
-        [&](ReplicaContext&, const data::Element& element) { return predict_replica(*state_, element); }, *batch);
-    append_outputs(strategy(), outputs, all);
-  }
+  const auto predict_one = [&](ReplicaContext&, const data::Element& element) { return predict_replica(*state_, element); };
+  const auto predict_batch = [&](const DistributedIterator::Batch& batch) {
+    if (state_->hosted == nullptr) return strategy().run(predict_one, batch);
+    Tensors outputs;  // run() would warn its user of a coordinator that works itself
+    internal::replicas_of(*this).run([&](ReplicaContext& context) { outputs = predict_one(context, batch.values()[0]); });
+    return PerReplica<Tensors>(std::vector<Tensors>{outputs});
+  };
+  for (auto iterator = distributed.make_iterator(); auto batch = iterator.next();)
+    append_outputs(strategy(), predict_batch(*batch), all);
   if (all.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "predict: the data has no batch; is a file empty, or does batch() drop the remainder?");

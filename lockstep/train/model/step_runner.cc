@@ -68,6 +68,17 @@ std::int64_t rows_in(const data::Element& batch) {
   return batch[0].size(0);
 }
 
+// LibTorch's errors do not say of which batch they are.
+template <typename F>
+void naming_batch(const char* doing, const data::Element& element, F&& fn) {
+  try {
+    fn();
+  } catch (c10::Error& error) {
+    error.add_context(lockstep::str(doing, ", with a replica's part of a batch: ", element));
+    throw;
+  }
+}
+
 // The sample weights of an output; undefined: none.
 at::Tensor weight_of(const ReplicaBatch& batch, std::size_t output) {
   if (batch.weights.empty()) return {};
@@ -179,7 +190,11 @@ void StepRunner::set_mode(bool is_training) {
 void StepRunner::train(const Batch& batch, std::int64_t global_rows) {
   is_updating_ = ++pending_ == steps_per_update_;
   try {
-    strategy().run([&](ReplicaContext&, const data::Element& element) { train_replica(element, global_rows); }, batch);
+    strategy().run(
+        [&](ReplicaContext&, const data::Element& element) {
+          naming_batch("in a training step", element, [&] { train_replica(element, global_rows); });
+        },
+        batch);
   } catch (...) {
     pending_ = 0;  // what it and the steps before it have left is dropped
     throw;
@@ -210,7 +225,8 @@ void StepRunner::train_alone(const data::Element& batch) {
   pending_ = 1;
   is_updating_ = true;
   const OnExit forget([this] { pending_ = 0; });
-  if (const auto rows = rows_in(batch); rows > 0) train_replica(batch, rows);
+  if (const auto rows = rows_in(batch); rows > 0)
+    naming_batch("in a training step", batch, [&] { train_replica(batch, rows); });
 }
 
 void StepRunner::test_alone(const data::Element& batch) {
@@ -223,7 +239,11 @@ void StepRunner::join_losses() const {
 }
 
 void StepRunner::test(const Batch& batch, std::int64_t global_rows) {
-  strategy().run([&](ReplicaContext&, const data::Element& element) { test_replica(element, global_rows); }, batch);
+  strategy().run(
+      [&](ReplicaContext&, const data::Element& element) {
+        naming_batch("in a step of evaluation", element, [&] { test_replica(element, global_rows); });
+      },
+      batch);
 }
 
 void StepRunner::test_replica(const data::Element& element, std::int64_t global_rows) {
