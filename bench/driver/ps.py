@@ -13,7 +13,8 @@ RAW_ROWS = "one thread and raw TCP"
 TF = "TensorFlow ParameterServerStrategy"
 TF_BEFORE = f"{TF}, measured before"
 BATCH = {"closures": 1, "W1": 64, "W4": 256, "push_rows": 1, "push_dense": 1}
-REPLICATED = {"push_rows": "push 10,000 rows of 1 million", "push_dense": "push 64 MB", "W1": "train W1, 2 workers, 2 servers"}
+REPLICATED = {"push_rows": "push 10,000 rows of 1 million", "push_dense": "push 64 MB", "W1": "train W1, 2 workers, 2 servers",
+              "W4": "train W4, 2 workers, 2 servers"}
 # work -> its line, unit, the ratio that must be reached, TensorFlow's figure where it is not installed (shared/PEERS.md)
 WORKS = {"closures": ("ps: empty closures, 2 workers", "closures/s", 10, 1156), "W1": ("ps: train W1, 2 workers", "steps/s", 3, 276),
          "W4": ("ps: train W4, 2 workers", "steps/s", 1.5, 132)}

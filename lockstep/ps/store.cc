@@ -13,7 +13,9 @@ namespace lockstep::ps {
 namespace {
 
 std::vector<std::int64_t> read_ids(Incoming& request, std::uint64_t count) {
-  if (count > request.left() / sizeof(std::int64_t)) require_payload(request, count * sizeof(std::int64_t));
+  if (count > request.left() / sizeof(std::int64_t))
+    throw Error(ErrorCode::kInvalidArgument,
+                str("a request for ", count, " rows with ", request.left(), " bytes of their numbers; each has 8"));
   std::vector<std::int64_t> ids(count);
   request.read(std::as_writable_bytes(std::span(ids)));
   return ids;

@@ -292,8 +292,11 @@ TEST(VariableStore, ReadsRowsOfSeveralTables) {
     shop.methods.call(methods::kReadRows, {to_bytes(ReadRowsRequest{{{"a", 1}}}), {piece_of(at::tensor({row}, at::kLong))}});
   };
   EXPECT_THAT([&] { rows(10); }, ThrowsCode(ErrorCode::kOutOfRange, "'a'", "row 10", "0 to 9"));
-  request.fields = to_bytes(ReadRowsRequest{{{"a", ~0ULL}}});
-  EXPECT_THAT([&] { shop.methods.call(methods::kReadRows, request); }, ThrowsCode(ErrorCode::kInvalidArgument));
+  for (const auto count : {~0ULL, 1ULL << 61}) {  // eight times that is 0
+    request.fields = to_bytes(ReadRowsRequest{{{"a", count}}});
+    EXPECT_THAT([&] { shop.methods.call(methods::kReadRows, request); }, ThrowsCode(ErrorCode::kInvalidArgument, "rows"));
+    request.payload.clear();
+  }
 }
 
 TEST(VariableStore, ARepeatedRequestIsDoneOnce) {

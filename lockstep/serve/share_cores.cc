@@ -7,6 +7,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/device/allocator.h"
+#include "lockstep/device/max_pool.h"
 
 namespace lockstep::internal {
 
@@ -21,7 +22,10 @@ int threads_of_task(const ClusterSpec& spec, const Task& task, int cores) {
 }
 
 void prepare_process(const ClusterSpec& spec, const Task& task) {
-  if (task.type == "worker") keep_freed_memory();
+  if (task.type == "worker") {
+    keep_freed_memory();
+    use_own_max_pool();
+  }
   if (Environment().get("OMP_NUM_THREADS")) return;
   // This thread's number is also what threads that are started later begin with.
   at::set_num_threads(std::min(at::get_num_threads(), threads_of_task(spec, task, available_cores())));

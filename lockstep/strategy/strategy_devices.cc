@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/device/allocator.h"
 #include "lockstep/device/blas.h"
+#include "lockstep/device/max_pool.h"
 
 namespace lockstep {
 
@@ -33,7 +34,10 @@ std::vector<LogicalDevice> resolve_devices(const std::string& who, const std::ve
 
 std::vector<LogicalDevice> prepare_devices(std::vector<LogicalDevice> devices, FreedMemory freed_memory, std::size_t replicas) {
   const bool is_on_cpu = devices.at(0).type == "CPU";
-  if (is_on_cpu) warn_about_slow_blas();
+  if (is_on_cpu) {
+    warn_about_slow_blas();
+    use_own_max_pool();
+  }
   if (is_on_cpu && replicas > 1 && freed_memory == FreedMemory::kKeep) keep_freed_memory();
   return devices;
 }

@@ -372,6 +372,7 @@ TEST(Callbacks, ThoseThatSaveTheTrainingComeLastAndTheOneThatBringsItBackAfterTh
 
 TEST(Callbacks, RefuseNumbersByTheirValue) {
   EXPECT_THAT([] { BackupAndRestore("x", {.save_freq = -2}); }, ThrowsCode(ErrorCode::kInvalidArgument, "save_freq is -2"));
+  EXPECT_THAT([] { ModelCheckpoint("w-{epoch:2x}.safetensors"); }, ThrowsCode(ErrorCode::kInvalidArgument, "'2x'"));
   EXPECT_THAT([] { ModelCheckpoint("x", {.save_freq = -2}); }, ThrowsCode(ErrorCode::kInvalidArgument, "save_freq is -2"));
   EXPECT_THAT([] { TensorBoard("x", {.histogram_freq = -1}); },
               ThrowsCode(ErrorCode::kInvalidArgument, "histogram_freq is -1"));

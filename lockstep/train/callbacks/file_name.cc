@@ -34,15 +34,24 @@ std::string formatted(double value, const std::string& spec, const std::string& 
   return padded(text, whole_number<std::size_t>(found[2].str()).value_or(0), found[1].length() > 0);
 }
 
-}  // namespace
-
-std::string file_name(const std::string& pattern, const Logs& values) {
+template <typename F>
+std::string with_fields(const std::string& pattern, F&& value_of) {
   static const std::regex field("\\{([^{}:]+):?([^{}]*)\\}");
   std::string name;
   auto rest = pattern.cbegin();
   for (std::smatch found; std::regex_search(rest, pattern.cend(), found, field); rest = found.suffix().first)
-    name += found.prefix().str() + formatted(values.at(found[1].str()), found[2].str(), pattern);
+    name += found.prefix().str() + formatted(value_of(found[1].str()), found[2].str(), pattern);
   return name + std::string(rest, pattern.cend());
+}
+
+}  // namespace
+
+std::string file_name(const std::string& pattern, const Logs& values) {
+  return with_fields(pattern, [&](const std::string& name) { return values.at(name); });
+}
+
+void require_formats(const std::string& pattern) {
+  with_fields(pattern, [](const std::string&) { return 0.0; });
 }
 
 }  // namespace lockstep::internal

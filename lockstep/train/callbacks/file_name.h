@@ -10,5 +10,7 @@ namespace lockstep::internal {
 // as Python's: a width with or without leading zeros and d for whole numbers, .nf, .ne or .ng for others. Throws
 // kInvalidArgument for a name that is not there, or a spec that is none.
 std::string file_name(const std::string& pattern, const Logs& values);
+// Throws as file_name() does for its specs, before there are values.
+void require_formats(const std::string& pattern);
 
 }  // namespace lockstep::internal

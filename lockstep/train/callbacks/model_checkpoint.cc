@@ -45,7 +45,8 @@ ModelCheckpoint::ModelCheckpoint(std::string path, const ModelCheckpointOptions&
       monitor_(options.monitor, options.mode),
       best_(options.initial_value_threshold.value_or(monitor_.worst())) {
   require(!path_.empty(), "ModelCheckpoint: the path is empty");
-  if (!is_file()) require_folder(path_);
+  if (is_file()) internal::require_formats(path_);
+  else require_folder(path_);
   if (options.save_freq < 0)
     throw Error(ErrorCode::kInvalidArgument, str("ModelCheckpoint: save_freq is ", options.save_freq,
                                                  "; it counts steps, from 1 on, and 0 is the end of every epoch"));

@@ -291,6 +291,7 @@ TEST(HostedFit, TensorsAreSentToTheWorkers) {
 }
 
 TEST(HostedFit, OneBatchTrainsOnAWorkerAndPredictionsAreMadeHere) {
+  const testing::LogCapture log;
   Job job(2);
   auto single = alone();
   job.model.compile(options_of());
@@ -302,6 +303,7 @@ TEST(HostedFit, OneBatchTrainsOnAWorkerAndPredictionsAreMadeHere) {
   expect_close(job.model.test_on_batch({x, labels_of(x)}), single.test_on_batch({x, labels_of(x)}), 1e-6);
   EXPECT_TRUE(torch::equal(job.model.predict(x), single.predict(x)));
   EXPECT_TRUE(torch::equal(job.model.predict(kTest), single.predict(more_batches())));
+  for (const auto& warning : log.warnings()) EXPECT_THAT(warning, ::testing::Not(::testing::HasSubstr("run()"))) << warning;
 }
 
 TEST(HostedFit, FunctionsWithoutCapturesGoToWorkers) {

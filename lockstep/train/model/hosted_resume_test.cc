@@ -65,6 +65,7 @@ struct Plan {
   std::int64_t steps_per_epoch = kSteps;
   bool is_told = false;
   bool are_servers_new = false;  // after each crash; else only the coordinator is
+  int replication = 1;
 };
 
 struct Result {
@@ -78,7 +79,7 @@ Result train(Plan plan, const std::string& folder) {
   auto cluster = std::make_unique<ServerCluster>(2, 1);
   for (;; plan.crash_at.erase(plan.crash_at.begin())) {
     if (plan.are_servers_new) cluster = nullptr, cluster = std::make_unique<ServerCluster>(2, 1);
-    ParameterServerStrategy strategy(cluster->chief(), FixedShardsPartitioner(2));
+    ParameterServerStrategy strategy(cluster->chief(), FixedShardsPartitioner(2), {.replication = plan.replication});
     torch::manual_seed(1);
     Model model(strategy.hosted<Words>());
     model.compile({.optimizer = Adam(0.01), .loss = "mse", .metrics = {"mae"}});
@@ -119,6 +120,15 @@ TEST(HostedResume, AnInterruptedFitEndsWithTheSameBits) {
                 str("save_freq ", save_freq));
   expect_same(train({.crash_at = {10}, .save_freq = 1, .are_servers_new = true}, folder / "backup"), wanted,
               "save_freq 1 and new servers");
+}
+
+TEST(HostedResume, SoDoesOneWhoseVariablesAreOnTwoServers) {
+  const ScratchFolder folder;
+  const auto wanted = train({}, folder / "backup");
+  for (const bool are_servers_new : {false, true})
+    expect_same(
+        train({.crash_at = {3, 14}, .save_freq = 4, .are_servers_new = are_servers_new, .replication = 2}, folder / "backup"),
+        wanted, str("new servers: ", are_servers_new));
 }
 
 TEST(HostedResume, SoDoesOneWhoseEpochsArePasses) {
