@@ -335,13 +335,19 @@ TEST(Callbacks, ProgressBarLooksAsKerasDoes) {
     std::fclose(out);
     const std::string shown(text, size);
     std::free(text);
-    if (verbose == Verbose::kSilent) EXPECT_EQ(shown, "");
+    if (verbose == Verbose::kSilent) {
+      EXPECT_EQ(shown, "");
+    }
     if (verbose == Verbose::kBar) {
       EXPECT_THAT(shown, ::testing::StartsWith("Epoch 1/10\n"));
       EXPECT_THAT(shown, ::testing::HasSubstr("4/4 ━━━━━━━━━━━━━━━━━━━━ 0s"));
     }
-    if (verbose == Verbose::kLine) EXPECT_THAT(shown, ::testing::StartsWith("Epoch 1/10 - 4/4 - 0s - "));
-    if (verbose != Verbose::kSilent) EXPECT_THAT(shown, ::testing::EndsWith(" - loss: 0.2500 - val_loss: 1.0000e-04\n"));
+    if (verbose == Verbose::kLine) {
+      EXPECT_THAT(shown, ::testing::StartsWith("Epoch 1/10 - 4/4 - 0s - "));
+    }
+    if (verbose != Verbose::kSilent) {
+      EXPECT_THAT(shown, ::testing::EndsWith(" - loss: 0.2500 - val_loss: 1.0000e-04\n"));
+    }
   }
 }
 
