@@ -57,7 +57,7 @@ class Files {
   std::FILE* screen_ = nullptr;
 };
 
-// Model::fit, a window an epoch.
+// Model::fit, a window an epoch; some epochs as long as it is not known how many steps a window has.
 class FitTrainer final : public Trainer {
  public:
   FitTrainer(const TrainOptions& options, bool has_everything)
@@ -80,17 +80,20 @@ class FitTrainer final : public Trainer {
 
   Window train(double seconds) override {
     Window window;
-    window.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(steps_per_second_ * seconds));
     const auto start = Clock::now();
-    const auto history = model_.fit(dataset_, {.epochs = 1,
-                                               .steps_per_epoch = window.steps,
-                                               .callbacks = has_everything_ ? files_.everything(window.steps) : ls::Callbacks{},
-                                               .verbose = ls::Verbose::kSilent});
-    window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    steps_per_second_ = static_cast<double>(window.steps) / window.seconds;
+    do {
+      const auto steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(steps_per_second_ * seconds));
+      const auto history = model_.fit(dataset_, {.epochs = 1,
+                                                 .steps_per_epoch = steps,
+                                                 .callbacks = has_everything_ ? files_.everything(steps) : ls::Callbacks{},
+                                                 .verbose = ls::Verbose::kSilent});
+      window.steps += steps;
+      window.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      window.loss = history.at("loss").back();
+      steps_per_second_ = static_cast<double>(window.steps) / window.seconds;
+    } while (window.seconds < 0.5 * seconds);
     window.examples = window.steps * workload_.batch * strategy_.num_replicas_in_sync();
     window.examples_per_second = static_cast<double>(window.examples) / window.seconds;
-    window.loss = history.at("loss").back();
     return window;
   }
 
@@ -120,8 +123,7 @@ class LoopTrainer final : public Trainer {
         batches_(dataset_.make_iterator()) {}
 
   Window train(double seconds) override {
-    auto window =
-        timed_steps(seconds, workload_.batch * strategy_.num_replicas_in_sync(), [this] { losses_.add(step()); });
+    auto window = timed_steps(seconds, workload_.batch * strategy_.num_replicas_in_sync(), [this] { losses_.add(step()); });
     window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce("sum", loss).template item<double>(); });
     return window;
   }

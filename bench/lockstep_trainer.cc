@@ -56,7 +56,8 @@ class LockstepTrainer final : public Trainer {
 
   Window train(double seconds) override {
     const auto agreed = agreed_steps(seconds);
-    auto window = timed_steps(seconds, workload_.batch * strategy_.replicas().size(), [this] { losses_.add(step()); }, agreed);
+    auto window = timed_steps(
+        seconds, workload_.batch * strategy_.replicas().size(), [this] { losses_.add(step()); }, agreed);
     steps_per_second_ = static_cast<double>(window.steps) / window.seconds;
     const auto op = has_mean_loss_ ? ls::ReduceOp::kMean : ls::ReduceOp::kSum;
     window.loss = losses_.mean([&](const auto& loss) { return strategy_.reduce(op, loss).template item<double>(); });

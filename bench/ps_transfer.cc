@@ -101,7 +101,7 @@ class Transfers {
     add(memory_, {"pull_dense", "assign_dense", "gradient_dense", "pull_rows", "push_rows"});
     add(socket_, {"socket_pull_dense", "socket_assign_dense", "socket_gradient_dense", "socket_pull_rows", "socket_push_rows"});
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto& one = all[(i + static_cast<std::size_t>(turn)) % all.size()];
+      const auto& one = all[(i + static_cast<std::size_t>(turn + 1)) % all.size()];
       one.call(0);  // its memory is in the caches that it is in after a call of its own
       const auto begin = now_us();
       for (int call = 0; call < one.calls; ++call) one.call(static_cast<std::uint32_t>(call));

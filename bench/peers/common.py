@@ -57,14 +57,17 @@ def serve(train, examples_per_step):
         words = line.split()
         if words[0] == "quit":
             return
-        steps = max(1, round(float(words[1]) * rate))
-        start = time.perf_counter()
-        loss = train(steps)
-        seconds = time.perf_counter() - start
-        if isinstance(loss, tuple):
-            loss, seconds = loss
-        rate = steps / seconds
-        print(json.dumps({"examples_per_s": examples_per_step * rate, "steps": steps, "seconds": seconds, "loss": loss}),
+        wanted, all_steps, all_seconds = float(words[1]), 0, 0.0
+        while all_seconds < wanted / 2:  # the rate is not known before the first window
+            steps = max(1, round(wanted * rate))
+            start = time.perf_counter()
+            loss = train(steps)
+            seconds = time.perf_counter() - start
+            if isinstance(loss, tuple):
+                loss, seconds = loss
+            all_steps, all_seconds = all_steps + steps, all_seconds + seconds
+            rate = all_steps / all_seconds
+        print(json.dumps({"examples_per_s": examples_per_step * rate, "steps": all_steps, "seconds": all_seconds, "loss": loss}),
               flush=True)
 
 

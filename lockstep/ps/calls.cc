@@ -67,8 +67,9 @@ bool must_try_again(Try& one, const Deadline& deadline) {
     const auto reply = pending->wait();
     if (call.on_reply != nullptr) call.on_reply(*reply);
     return false;
-  } catch (const PsUnavailable& error) {  // for good
+  } catch (const PsUnavailable& error) {
     call.error.emplace(error);
+    call.is_for_good = true;
     return false;
   } catch (const Error& error) {
     ++one.tries;
@@ -148,8 +149,10 @@ void throw_error(const TaskError& error) {
 }
 
 void throw_if_any_failed(const std::vector<ServerCall>& calls) {
-  for (const auto& call : calls)
+  for (const auto& call : calls) {
+    if (call.is_for_good) throw PsUnavailable(call.error->task(), call.error->message());
     if (call.error) throw_error(*call.error);
+  }
 }
 
 }  // namespace lockstep::ps

@@ -67,6 +67,7 @@ struct ServerCall {
   Outgoing request;
   std::function<void(Incoming& reply)> on_reply = nullptr;  // on the thread that waits
   std::optional<TaskError> error = std::nullopt;            // how it ended; the text names the server
+  bool is_for_good = false;                                 // a PsUnavailable
 };
 
 struct CallOptions {

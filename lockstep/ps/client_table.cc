@@ -152,7 +152,7 @@ void ClientTable::finish(Client& client, std::uint64_t sequence, std::shared_ptr
   const auto found = client.answers.find(sequence);  // gone: the client has given it up
   const bool is_kept = !answer->error || !is_retryable(answer->error->code());
   if (!answer->error) client.last_done = std::max(client.last_done, sequence);
-  if (found == client.answers.end()) return;
+  if (found == client.answers.end() || found->second != answer) return;
   if (is_kept) client.answer_bytes += answer->size();
   else client.answers.erase(found);
 }

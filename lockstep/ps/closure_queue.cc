@@ -98,8 +98,8 @@ Taken ClosureQueue::get(const Appetite& appetite, const Deadline& deadline) {
     bytes += queued_.front()->bytes();
     taken.closures.push_back(std::move(queued_.front()));
     queued_.pop_front();
-  } while (!queued_.empty() && taken.closures.size() < most && bytes < appetite.bytes &&
-           !taken.closures.back()->goes_alone() && !queued_.front()->goes_alone());
+  } while (!queued_.empty() && taken.closures.size() < most && bytes < appetite.bytes && !taken.closures.back()->goes_alone() &&
+           !queued_.front()->goes_alone());
   in_flight_ += taken.closures.size();
   taken.began = staleness_.begin(taken.closures.size());
   taken.cancelled = cancel_.get_token();

@@ -89,12 +89,19 @@ bool GroupReplica::restore() {
   try {
     home_.restore(group_, *held->store);
   } catch (const std::exception& error) {
-    log(LogLevel::kError, str(who(home_.server), ": group ", group_, ": its snapshot cannot be read: ", error.what()));
-    end = Begin::kFailed;
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    const bool may_pass = known != nullptr && is_retryable(known->code());  // no memory now
+    log_once(
+        may_pass ? LogLevel::kWarning : LogLevel::kError,
+        str(who(home_.server), ": group ", group_, ": its snapshot cannot be read", may_pass ? " yet: " : ": ", error.what()));
+    end = may_pass ? Begin::kFromSnapshot : Begin::kFailed;
   }
+  const auto fresh = end == Begin::kFromSnapshot ? std::make_shared<Held>(*this) : held;
   const std::lock_guard lock(mu_);
-  if (held_ == held) begin_ = end;
-  return end == Begin::kDone;
+  if (held_ != held) return true;
+  held_ = fresh;
+  begin_ = end;
+  return end != Begin::kFailed;
 }
 
 // Note [replication], 8. What is done here without the backup stays only if the backup gets it: it is sent until there is

@@ -202,6 +202,7 @@ bool GroupReplica::wants_fill() const {
 
 // Note [replication], 6. Nothing is changed here while a variable is on its way.
 bool GroupReplica::fill_one(const Held& held, const Peer& peer, const Change& change) {
+  const auto until = Deadline::after(home_.backup_timeout);
   for (int tries = 0;; ++tries) {
     try {
       Sent sent{peer, &change, stage_parts(peer, change)};
@@ -210,6 +211,7 @@ bool GroupReplica::fill_one(const Held& held, const Peer& peer, const Change& ch
       return wants_fill();
     } catch (const Error& error) {  // a piece did not arrive
       if (!is_retryable(error.code())) throw;
+      if (until.has_passed()) return lose_touch(peer, error.message()), false;
       if (!pause(peer, tries)) return false;
     }
   }
@@ -267,8 +269,8 @@ void GroupReplica::fill() {
     const std::lock_guard lock(mu_);
     if (view_.epoch == peer.epoch && !needs_fill_ && !is_deposed_) is_filled_ = true;
     changed_.notify_all();
-  } catch (const Error& error) {
-    if (peer.target != nullptr) lose_touch(peer, error.message());
+  } catch (const std::exception& error) {
+    if (peer.target != nullptr) lose_touch(peer, error.what());
   }
 }
 

@@ -18,6 +18,7 @@ using std::chrono::seconds;
 
 constexpr seconds kTurn{30};   // for one's turn: the copy of a large variable goes before
 constexpr seconds kBefore{4};  // a backup waits for the changes before one
+constexpr seconds kEnd{1};     // for the end of a change, before another view
 
 bool is_change(const std::string& method) {
   return method == methods::kCreate || method == methods::kRemove || method == methods::kUpdate ||
@@ -47,6 +48,15 @@ std::string GroupReplica::who(std::uint32_t server) const {
 }
 
 void GroupReplica::install(const GroupView& view) {
+  bool was_backup = false;
+  {
+    const std::lock_guard lock(mu_);
+    was_backup = role_ == Role::kBackup && view.epoch > view_.epoch;
+  }
+  // What a lost primary has sent is done to its end: who repeats it here must find its answer.
+  const auto turn = was_backup ? turns_.take(Deadline::after(kEnd)) : TurnGate::Turn();
+  if (was_backup && !turn)
+    throw Error(ErrorCode::kUnavailable, str("group ", group_, ": ", who(home_.server), " still does a change; say it again"));
   const auto fresh = std::make_shared<Held>(*this);
   std::shared_ptr<Held> old;  // its memory is given back without the lock
   const std::lock_guard lock(mu_);

@@ -31,17 +31,14 @@
 //    other changes go on between them: the backup passes over what concerns variables that it has not got yet, whose later copy
 //    has it. The last is the table of clients: then the backup is complete, knows it, and can become the primary.
 // 7. Gradients that wait for their step (Note [synchronous steps]) are on both servers, too: each is a change with a number,
-// and
-//    a new backup gets those that wait after the variables. The step's update is one more change. The arbiter is that of group
-//    0's primary; it is not copied: a new one is told its place by who comes, and what was counted for the open step is
+//    and a new backup gets those that wait after the variables. The step's update is one more change. The arbiter is that of
+//    group 0's primary; it is not copied: a new one is told its place by who comes, and what was counted for the open step is
 //    collected again. A group applies steps one after the other: an earlier one that is still on its way is waited for.
 // 8. Files that servers write (Note [files of parameter servers]) are written by primaries. A restored variable is a change,
-// too:
-//    the backup gets a copy.
+//    too: the backup gets a copy.
 // 9. Servers that keep snapshots take them of the groups whose primary they are, and say which they have. When the only
-// complete
-//    copy of a group is lost, and when all servers begin anew, the one with the newest (of the highest epoch) is the primary of
-//    the next view, and begins with it; what was acknowledged after it is lost, as without replication.
+//    complete copy of a group is lost, and when all servers begin anew, the one with the newest (of the highest epoch) is the
+//    primary of the next view, and begins with it; what was acknowledged after it is lost, as without replication.
 // 10. Without a snapshot the next view says that the group is lost, and every call ends with kDataLoss.
 
 namespace lockstep::ps {

@@ -131,7 +131,8 @@ HeldGradients::Held HeldGradients::read(const StepHoldRequest& request, Incoming
       all = std::move(whole.bytes);
       held.reserved.push_back(std::move(whole.reserved));
     } else {
-      all = allocate({static_cast<std::int64_t>(id_bytes + value_bytes)}, static_cast<std::int8_t>(at::kByte), operation.name, MemoryUse::kPasses);
+      all = allocate({static_cast<std::int64_t>(id_bytes + value_bytes)}, static_cast<std::int8_t>(at::kByte), operation.name,
+                     MemoryUse::kPasses);
       payload.read(bytes_in(all));
     }
     const auto part = [&](std::size_t first, std::size_t count, std::int8_t dtype) {

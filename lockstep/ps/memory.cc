@@ -17,15 +17,20 @@ namespace {
 
 constexpr std::size_t kSmall = std::size_t{1} << 20;  // not worth to ask the system for
 
-Error no_memory(MemoryUse use, const std::string& text) {
-  return Error(use == MemoryUse::kLasts ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable, "out of memory: " + text);
-}
-
 std::optional<std::size_t> number_in(const char* file) {
   std::ifstream stream(file);
   std::size_t number = 0;
   if (!(stream >> number)) return std::nullopt;
   return number;
+}
+
+// Of files: the system gives it back when memory is asked for.
+std::size_t cached_in_group() {
+  std::ifstream stream("/sys/fs/cgroup/memory.stat");
+  std::size_t sum = 0, bytes = 0;
+  for (std::string name; stream >> name >> bytes;)
+    if (name == "inactive_file" || name == "active_file") sum += bytes;
+  return sum;
 }
 
 std::size_t free_on_machine() {
@@ -38,11 +43,18 @@ std::size_t free_on_machine() {
     if (name == "MemAvailable:") free = kilobytes * 1024;
   const auto most = number_in("/sys/fs/cgroup/memory.max");  // "max" is no number
   const auto used = number_in("/sys/fs/cgroup/memory.current");
-  if (most && used) free = std::min(free, *most - std::min(*most, *used));
+  if (most && used) {
+    const auto kept = *used - std::min(*used, cached_in_group());
+    free = std::min(free, *most - std::min(*most, kept));
+  }
   return free;
 }
 
 }  // namespace
+
+Error no_memory(MemoryUse use, const std::string& text) {
+  return Error(use == MemoryUse::kLasts ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable, "out of memory: " + text);
+}
 
 std::optional<std::size_t> Memory::too_little_for(std::size_t bytes) {
   const auto used = used_.load();

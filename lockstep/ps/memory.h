@@ -10,13 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/fwd.h"
 
 namespace lockstep::ps {
 
-// What memory is asked for. What lasts (a variable) is refused for good, kFailedPrecondition; what passes (an update on its way)
-// may have room when it comes again, kUnavailable.
+// What memory is asked for. What lasts (a variable) is refused for good, kFailedPrecondition; what passes (an update on its
+// way) may have room when it comes again, kUnavailable.
 enum class MemoryUse { kLasts, kPasses };
+
+// "out of memory: " and the text.
+Error no_memory(MemoryUse use, const std::string& text);
 
 // What a server may use for variables. A system that gives memory it does not have ends the process that uses it: so this is
 // asked before. Thread-safe.

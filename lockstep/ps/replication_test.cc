@@ -272,6 +272,23 @@ TEST_F(Replicated, AServerThatComesBackIsFilledWhileOthersWrite) {
   EXPECT_EQ(servers[0].host->store(0)->client_state(id).last_done, servers[1].host->store(0)->client_state(id).last_done);
 }
 
+// The backup is at it when it becomes the primary, and the client repeats it there.
+TEST_F(Replicated, WhatALostPrimaryHasSentIsDoneOnce) {
+  make(0, "w", at::zeros({2}));
+  std::jthread writer;
+  servers[1].host->store(0)->find("w")->look([&](const at::Tensor&, const UpdateRule*, std::uint64_t) {
+    writer = start_thread("writes", [&](std::stop_token) { client->update({{0, "w", Kind::kAdd, at::ones({2})}}); });
+    EXPECT_TRUE(comes_true([&] { return servers[0].host->store(0)->find("w")->version() == 1; }));
+    stop(0);
+    const auto until = Deadline::after(seconds(2));  // longer than it takes to notice that it is lost
+    EXPECT_TRUE(comes_true([&] { return until.has_passed(); }));
+  });
+  writer.join();
+  const auto value = at::empty({2});
+  EXPECT_EQ(client->read({{0, "w", value}})[0].version, 1U);
+  EXPECT_TRUE(value.equal(at::ones({2})));
+}
+
 TEST_F(Replicated, WhenBothAreLostItIsSaidWhichVariablesAre) {
   make(0, "weights", at::ones({2}));
   ASSERT_TRUE(comes_true([&] {  // the keeper has heard their names

@@ -72,7 +72,7 @@ CreateReply VariableStore::State::create(const CreateRequest& request, Incoming&
     if (is_given) payload.read(bytes_in(value));
     else fill_initial(value, description);
   }
-  auto rule = make_rule(description, value);
+  auto rule = make_rule(description, value, MemoryUse::kLasts);
   if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer", MemoryUse::kLasts));
   const Change::Part part{0, is_given ? std::vector{piece_of(value)} : std::vector<Piece>(), passed_in};
   const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
@@ -99,26 +99,28 @@ std::shared_ptr<StoredVariable> VariableStore::State::add(const Description& des
   require_possible(description);
   const auto text = str("variable '", description.name, "'");
   std::vector<Memory::Reservation> reserved;
-  reserved.push_back(memory->reserve(bytes_of(description.dtype, description.shape, text), text, MemoryUse::kLasts));
-  const auto value = allocate(description.shape, description.dtype, text, MemoryUse::kLasts);
-  auto rule = make_rule(description, value);
-  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer", MemoryUse::kLasts));
+  constexpr auto kUse = MemoryUse::kPasses;  // files are read again
+  reserved.push_back(memory->reserve(bytes_of(description.dtype, description.shape, text), text, kUse));
+  const auto value = allocate(description.shape, description.dtype, text, kUse);
+  auto rule = make_rule(description, value, kUse);
+  if (rule != nullptr) reserved.push_back(memory->reserve(rule->state_bytes(), text + "'s optimizer", kUse));
   const auto made = std::make_shared<StoredVariable>(description, value, std::move(rule), std::move(reserved));
   if (!keep(made).second) throw Error(ErrorCode::kFailedPrecondition, str(text, " is there already"));
   return made;
 }
 
-std::unique_ptr<UpdateRule> VariableStore::State::make_rule(const Description& description, const at::Tensor& value) {
+std::unique_ptr<UpdateRule> VariableStore::State::make_rule(const Description& description, const at::Tensor& value,
+                                                            MemoryUse use) {
   if (description.rule.empty()) return nullptr;
   const auto text = str("variable '", description.name, "'");
   if (options.rules == nullptr)
     throw Error(ErrorCode::kUnimplemented,
                 str(text, ": this server knows no optimizers, and cannot have '", description.rule, "'"));
-  memory->require(value.nbytes(), text + "'s optimizer", MemoryUse::kLasts);  // some have a state from the beginning
+  memory->require(value.nbytes(), text + "'s optimizer", use);  // some have a state from the beginning
   try {
     return options.rules(description.rule, value);
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kFailedPrecondition, str("out of memory: ", text, "'s optimizer: ", error.what_without_backtrace()));
+    throw no_memory(use, str(text, "'s optimizer: ", error.what_without_backtrace()));
   }
 }
 

@@ -87,7 +87,7 @@ void VariableStore::take_copy(Incoming& payload) {
       learned.tensors.emplace_back(request.tensors[i].name,
                                    tensor_of(i + 1, request.tensors[i].dtype, request.tensors[i].shape));
     require_payload(payload, 0);
-    auto rule = state.make_rule(description, value);
+    auto rule = state.make_rule(description, value, MemoryUse::kPasses);
     if (rule != nullptr) {
       reserved.push_back(state.memory->reserve(rule->state_bytes(), text + "'s optimizer", MemoryUse::kPasses));
       rule->load_state(learned);
@@ -105,7 +105,11 @@ void VariableStore::take_copy(Incoming& payload) {
 }
 
 void VariableStore::change(const std::shared_ptr<StoredVariable>& variable, const StoredVariable::Work& work) {
-  if (state_->options.order == nullptr) return variable->change(work);
+  if (state_->options.order == nullptr) {
+    variable->change(work);
+    if (state_->options.done != nullptr) ++*state_->options.done;
+    return;
+  }
   state_->options.order->copied_in_turn([&] {
     variable->change(work);
     return copy_of(variable, {unguessable_number(), 1, 1});

@@ -38,7 +38,7 @@ struct VariableStore::State {
   std::shared_ptr<StoredVariable> at(const std::string& name) const;
   std::shared_ptr<StoredVariable> find(const std::string& name) const;
   CreateReply create(const CreateRequest& request, Incoming& payload, Redo redo = Redo::kNo);
-  std::unique_ptr<UpdateRule> make_rule(const Description& description, const at::Tensor& value);
+  std::unique_ptr<UpdateRule> make_rule(const Description& description, const at::Tensor& value, MemoryUse use);
   std::shared_ptr<StoredVariable> add(const Description& description);
   // Puts it in its place, whether it is new; otherwise gives the one that was there.
   std::pair<std::shared_ptr<StoredVariable>, bool> keep(const std::shared_ptr<StoredVariable>& made);

@@ -397,8 +397,7 @@ TEST(VariableStore, SaysWhenThereIsNoMemoryAndGoesOn) {
 }
 
 TEST(VariableStore, ForgetsPiecesThatNobodyGoesOnWithWhereMemoryIsShort) {
-  const Description wanted{
-      .name = "w", .dtype = 6, .shape = {1500}, .whole_shape = {1500}, .initial = {Initial::Kind::kZeros}};
+  const Description wanted{.name = "w", .dtype = 6, .shape = {1500}, .whole_shape = {1500}, .initial = {Initial::Kind::kZeros}};
   for (const bool is_idle : {false, true}) {
     Shop shop({.most_bytes = 10'000, .pieces_idle = is_idle ? std::chrono::seconds(0) : std::chrono::seconds(600)});
     const Sender begun{9, 1, 1};

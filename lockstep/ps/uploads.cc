@@ -84,8 +84,8 @@ std::shared_ptr<Uploads::Upload> Uploads::find_or_make(const StageRequest& reque
   // Without the lock: whoever gives memory back takes it.
   auto made = std::make_shared<Upload>();
   made->reserved = memory_.reserve(request.total_bytes, text, MemoryUse::kPasses);
-  made->bytes = allocate({static_cast<std::int64_t>(request.total_bytes)}, static_cast<std::int8_t>(at::kByte), text,
-                         MemoryUse::kPasses);
+  made->bytes =
+      allocate({static_cast<std::int64_t>(request.total_bytes)}, static_cast<std::int8_t>(at::kByte), text, MemoryUse::kPasses);
   made->missing.emplace(0, request.total_bytes);
   const std::lock_guard lock(mu_);
   if (auto found = find(key, request, text)) return found;  // another of its pieces was quicker

@@ -42,7 +42,7 @@ class Uploads final : public Memory::Reserve {
   std::size_t bytes() const;
   void give_back() override;
 
-  static constexpr std::size_t kMostParts = 1024;                          // of a client
+  static constexpr std::size_t kMostParts = 65'536;                        // of a client: one request may need so many
   static constexpr std::chrono::minutes kKept = std::chrono::minutes(10);  // after its last piece; then it is forgotten
 
  private:

@@ -34,8 +34,10 @@ struct ViewKeeper::State {
     }
   }
 
-  void look();  // at all servers
-  void note(Seen& server, const Error& error) const;
+  // One that refuses us is an error when the keeper begins; later it is as one that is gone.
+  enum class Begins { kNow, kBefore };
+  void look(Begins begins);  // at all servers
+  void note(Seen& server, const Error& error, Begins begins) const;
   void take_newest_views();  // those that an earlier coordinator has made
   void decide();
   void tell();  // every server that has older views
@@ -67,8 +69,11 @@ struct ViewKeeper::State {
   std::jthread keeper;  // last: joined first
 };
 
-void ViewKeeper::State::note(Seen& server, const Error& error) const {
-  if (!is_retryable(error.code())) throw Error(error);
+void ViewKeeper::State::note(Seen& server, const Error& error, Begins begins) const {
+  if (!is_retryable(error.code())) {
+    if (begins == Begins::kNow) throw Error(error);
+    log_once(LogLevel::kWarning, str("a parameter server cannot be used: ", error.what()));  // the others go on
+  }
   const bool is_silent = error.code() == ErrorCode::kDeadlineExceeded;
   ++(is_silent ? server.silences : server.refusals);
   const bool is_missing = server.silences >= options.silences || server.refusals >= options.refusals;
@@ -77,7 +82,7 @@ void ViewKeeper::State::note(Seen& server, const Error& error) const {
   server.now.saved.clear();
 }
 
-void ViewKeeper::State::look() {
+void ViewKeeper::State::look(Begins begins) {
   std::vector<std::unique_ptr<CallTarget::Pending>> calls(servers.size());
   std::vector<std::optional<Error>> errors(servers.size());
   for (std::size_t i = 0; i < servers.size(); ++i) {
@@ -99,7 +104,7 @@ void ViewKeeper::State::look() {
         log_warning(str(servers[i]->name(), " was started again, and has lost what it had"));
       server = {{SeenServer::Is::kHere, status.incarnation, status.groups, status.saved}};
     } catch (const Error& error) {
-      note(server, error);
+      note(server, error, begins);
     }
   }
 }
@@ -198,7 +203,7 @@ void ViewKeeper::State::note_state() {
 void ViewKeeper::State::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     try {
-      look();
+      look(Begins::kBefore);
       take_newest_views();
       learn_names();
       decide();
@@ -225,8 +230,11 @@ ViewKeeper::ViewKeeper(Servers servers, const Deadline& deadline, const ViewKeep
   const auto is_here = [](const State::Seen& one) { return one.now.is == SeenServer::Is::kHere; };
   do {  // all must have been heard: one that is not may have a newer view
     if (deadline.has_passed()) throw Error(ErrorCode::kDeadlineExceeded, "not all parameter servers have said what they have");
-    state.look();
-  } while (!std::ranges::all_of(state.seen, is_here));
+    state.look(State::Begins::kNow);
+    if (std::ranges::all_of(state.seen, is_here)) break;
+    std::unique_lock lock(state.mu);
+    state.changed.wait_for(lock, state.options.period, [] { return false; });
+  } while (true);
   state.keeper = start_thread("lockstep:views", [&state](const std::stop_token& stop) { state.run(stop); });
   wait_until_complete(deadline);
 }

@@ -18,9 +18,10 @@ using closures::Ending;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostClosures = 64;
-constexpr std::chrono::milliseconds kLookAround(200);  // how soon a thread that waits sees that it is to end
-constexpr std::chrono::seconds kAnswer(10);            // to what is answered at once
-constexpr std::chrono::seconds kAtOnce(1);             // so soon after one another
+constexpr std::size_t kMostCreated = std::size_t{256} << 20;  // bytes for per-worker values that are made with one message
+constexpr std::chrono::milliseconds kLookAround(200);         // how soon a thread that waits sees that it is to end
+constexpr std::chrono::seconds kAnswer(10);                   // to what is answered at once
+constexpr std::chrono::seconds kAtOnce(1);                    // so soon after one another
 
 ScheduledClosure& scheduled(const ClosurePtr& closure) { return static_cast<ScheduledClosure&>(*closure); }
 
@@ -64,6 +65,12 @@ void append(closures::Batch& batch, std::vector<closures::Work> closures::Batch:
   request.payload.insert(request.payload.end(), call.payload.begin(), call.payload.end());
 }
 
+std::size_t bytes_of(const ResourceTable::Changes& changes) {
+  std::size_t all = 0;
+  for (const auto& record : changes.creations) all += record->call.work.payload_bytes;
+  return all;
+}
+
 }  // namespace
 
 LaneShared::LaneShared(const CoordinatorOptions& given, std::vector<std::string> workers)
@@ -71,7 +78,11 @@ LaneShared::LaneShared(const CoordinatorOptions& given, std::vector<std::string>
       coordinator(unguessable_number()),
       queue(given.queue_size, given.max_staleness),
       rules(given.environment, static_cast<int>(workers.size())),
-      attendance(workers) {}
+      attendance(workers) {
+  require(given.silence_timeout.count() > 0 && given.closure_timeout.count() > 0 && given.workers_timeout.count() > 0 &&
+              given.most_losses > 0,
+          "CoordinatorOptions: timeouts and most_losses must be above 0");
+}
 
 std::size_t BatchSize::closures() const noexcept {
   return std::clamp<std::size_t>(kTarget / std::max(of_one_, std::chrono::nanoseconds(1)), 1, kMostClosures);
@@ -176,11 +187,16 @@ bool WorkerLane::connect() try {
 
 void WorkerLane::run(const Taken& taken) {
   version_ = shared_.resources->version();
-  const auto changes = shared_.resources->changes(there_);
+  auto changes = shared_.resources->changes(there_);
   if (taken.closures.empty() && changes.creations.empty() && changes.drops.empty()) return;
   std::unique_ptr<Incoming> reply;
   std::exception_ptr failure;
   try {
+    while (changes.creations.size() > 1 && bytes_of(changes) > kMostCreated) {
+      const ResourceTable::Changes first{{changes.creations.front()}, std::exchange(changes.drops, {})};
+      settle({}, first, *send({}, first));
+      changes.creations.erase(changes.creations.begin());
+    }
     reply = send(taken, changes);
     settle(taken, changes, *reply);
   } catch (...) {
@@ -303,9 +319,9 @@ void WorkerLane::hand_on(const Taken& taken, const std::string& why) {
       back.push_back(closure);
       continue;
     }
-    const auto text = str("closure '", one.call.work.function, "': workers were lost ", one.losses,
-                          " times while they had it, the last one ", worker_.name, " (", why,
-                          "); it is not given to another (CoordinatorOptions::most_losses)");
+    const auto text =
+        str("closure '", one.call.work.function, "': workers were lost ", one.losses, " times while they had it, the last one ",
+            worker_.name, " (", why, "); it is not given to another (CoordinatorOptions::most_losses)");
     fail_one(closure, std::make_exception_ptr(Error(ErrorCode::kUnavailable, text)), taken.began);
   }
   if (!back.empty()) shared_.queue.put_back(back, taken.began);

@@ -69,18 +69,18 @@ void GroupSnapshots::restore(std::uint32_t group, ps::VariableStore& store) {
 
 void GroupSnapshots::take(ps::ReplicaHost& host) {
   for (const auto& one : host.primaries()) {
-    const auto variables = one.store->statistics().variables;
+    const auto names = one.store->names_changed();
     const std::lock_guard lock(mu_);
-    if (variables == 0 && !groups_.contains(one.group)) continue;
+    if (names == 0 && !groups_.contains(one.group)) continue;
     auto& kept = kept_of(one.group);
-    if (kept.taken == std::tuple(one.epoch, one.store->operations(), variables)) continue;
+    if (kept.taken == std::tuple(one.epoch, one.store->operations(), names)) continue;
     std::uint64_t operations = 0;
     const auto numbers = [&] {
       operations = one.store->operations();
       return SnapshotNumbers{{kSnapshotUpdates, operations}, {kEpoch, one.epoch}};
     };
     write_snapshot(*one.store, {kept.directory, files_, options_.suffix, numbers});
-    kept.taken = {one.epoch, operations, variables};
+    kept.taken = {one.epoch, operations, names};
     kept.newest = {one.group, one.epoch, operations};
     host.note_saved(*kept.newest);
   }

@@ -51,7 +51,7 @@ void Snapshots::restore() {
   if (opened) {
     recovery_.snapshot = opened->path;
     fill_store(store_, *opened, recovery_.lost_updates + (recovery_.is_exact ? 1 : kUnseenUpdates));
-    taken_.emplace(saved, seen_ = store_.statistics().variables);
+    taken_.emplace(saved, seen_ = store_.names_changed());
   }
   if (opened || recovery_.lost_updates > 0 || !recovery_.is_exact)
     log_warning(str("Server: ", options_.server, " ", describe(recovery_)));
@@ -59,7 +59,7 @@ void Snapshots::restore() {
 
 void Snapshots::take() {
   const std::lock_guard lock(mu_);
-  const auto now = std::pair<std::uint64_t, std::uint64_t>(counter_.count(), store_.statistics().variables);
+  const auto now = std::pair<std::uint64_t, std::uint64_t>(counter_.count(), store_.names_changed());
   if (taken_ == now || (!taken_ && now.second == 0)) return;  // nothing is new, or there has been nothing yet
   std::uint64_t updates = 0;
   const auto numbers = [&] {
@@ -73,11 +73,11 @@ void Snapshots::take() {
 // Variables are waited for as long as more of them come: a model is made one by one.
 bool Snapshots::is_due() {
   const auto now = std::chrono::steady_clock::now();
-  const auto variables = store_.statistics().variables;
-  const bool has_settled = std::exchange(seen_, variables) == variables;
+  const auto names = store_.names_changed();
+  const bool has_settled = std::exchange(seen_, names) == names;
   {
     const std::lock_guard lock(mu_);
-    const bool are_new = variables != (taken_ ? taken_->second : 0);
+    const bool are_new = names != (taken_ ? taken_->second : 0);
     if (now < next_ && !(are_new && has_settled)) return false;
   }
   next_ = now + options_.every;

@@ -26,10 +26,9 @@
 // 5. A client that has no answer repeats its request, which is done once: the table of clients is of the same moment as the
 //    values (Note [exactly once]). What was answered after that moment is lost.
 // 6. Of replicated groups the primary takes them: FOLDER/ps-0/group-1/ckpt-7, with the epoch of its view. While one of a
-// group's
-//    servers lives, they are not used. When both are lost, or all servers are started again, the group begins with the newest
-//    one that any server has: Note [replication], 9. How many updates are lost is said in the coordinator's log, as far as it
-//    has heard of them.
+//    group's servers lives, they are not used. When both are lost, or all servers are started again, the group begins with the
+//    newest one that any server has: Note [replication], 9. How many updates are lost is said in the coordinator's log, as far
+//    as it has heard of them.
 
 namespace lockstep::internal {
 

@@ -12,10 +12,10 @@
 #include "lockstep/strategy/parameter_server_strategy.h"
 #include "tests/faults/job.h"
 
-// A job with replicated variables that counts: `replicated_job seconds=S requests=N`, as all of its tasks. For so long, closures
-// add 1 to a variable of every group, so many times each; an addition counts when the servers have acknowledged it. The chief
-// says "begun", "whole N" when all variables are on two servers again (N grows), and in the end "counted N" when each variable
-// has exactly what was acknowledged, else "mismatch ..." or "error CODE MESSAGE".
+// A job with replicated variables that counts: `replicated_job seconds=S requests=N`, as all of its tasks. For so long,
+// closures add 1 to a variable of every group, so many times each; an addition counts when the servers have acknowledged it.
+// The chief says "begun", "whole N" when all variables are on two servers again (N grows), and in the end "counted N" when each
+// variable has exactly what was acknowledged, else "mismatch ..." or "error CODE MESSAGE".
 
 namespace lockstep::testing {
 namespace {

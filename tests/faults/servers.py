@@ -122,9 +122,10 @@ def short_job(at, **parameters):
 
 @fault("ps_kill_worker")
 def ps_kill_worker(at):
-    job = short_job(at)
+    job = short_job(at, closures=300)
     at.wait_a_moment(0.5)
     victim = at.draw("victim", [0, 1, 2])
+    expect(job.chief.ended_at is None, "the job is too short for this test")
     job.kill("worker", victim)
     if at.draw("comes back", [True, False]):
         job.tasks["worker", victim].wait_end(5)
@@ -149,16 +150,19 @@ def ps_kill_all_workers(at):
 def ps_kill_worker_of_launcher(at):
     file = os.path.join(at.temporary, "acknowledged")
     command = [at.suite.command, "run", "--ps", "2", "--workers", "3", "--chief", "--task-restarts", "3", at.suite.servers]
-    launcher = Task(at, "launcher", command + words("", closures=40, requests=40, additions=4, acknowledged=file)[1:],
+    launcher = Task(at, "launcher", command + words("", closures=300, requests=40, additions=4, acknowledged=file)[1:],
                     clean_environment(at, {"OMP_NUM_THREADS": "1"}))
     expect(launcher.wait_for(r"^\[chief 0\] begun$", 30) is not None, "the chief did not begin")
     at.wait_a_moment(0.4)
     victim = at.draw("victim", [0, 1, 2])
+    kills = 0
     for pid in leftovers.processes_with(at.mark):
         with open(f"/proc/{pid}/environ", "rb") as environment:
             config = re.search(rb'TF_CONFIG=.*"task": \{"type": "worker", "index": (\d+)', environment.read())
         if config and int(config[1]) == victim and os.readlink(f"/proc/{pid}/exe") == os.path.realpath(at.suite.servers):
             os.kill(pid, signal.SIGKILL)
+            kills += 1
+    expect(kills == 1, f"{kills} workers were killed: the job is too short for this test")
     expect(launcher.wait_end(30) == 0, "the launcher did not end well")
     expect(launcher.find(r"^\[chief 0\] counted ") is not None, "the chief did not count")
     os.remove(file)
@@ -242,8 +246,9 @@ def ps_full_queue(at):
 
 @fault("ps_poisoned_closure")
 def ps_poisoned_closure(at):
-    job = short_job(at, poison=1)
+    job = short_job(at, poison=1, closures=300)
     at.wait_a_moment(0.3)
+    expect(job.chief.ended_at is None, "the job is too short for this test")
     job.kill("worker", at.draw("victim", [0, 1, 2]))
     job.expect_counted(40)
     expect(job.chief.find(r"^poisoned kInvalidArgument$", stream="out") is not None, "the poison's error did not come")

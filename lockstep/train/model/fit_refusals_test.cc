@@ -54,8 +54,8 @@ TEST(Fit, LibTorchsErrorsNameTheBatch) {
   auto model = compiled();
   const auto data = batches_of(torch::zeros({8, 5}, torch::kDouble), labels(8));
   const auto says = [](const char* doing) {
-    return ::testing::Throws<c10::Error>(::testing::Property(
-        &c10::Error::what_without_backtrace, ::testing::AllOf(HasSubstr(doing), HasSubstr("[4, 5]"))));
+    return ::testing::Throws<c10::Error>(
+        ::testing::Property(&c10::Error::what_without_backtrace, ::testing::AllOf(HasSubstr(doing), HasSubstr("[4, 5]"))));
   };
   EXPECT_THAT([&] { model.fit(data, silent()); }, says("in a training step"));
   EXPECT_THAT([&] { model.evaluate(data, {.verbose = Verbose::kSilent}); }, says("in a step of evaluation"));
