@@ -313,8 +313,7 @@ void WorkerLane::hand_on(const Taken& taken, const std::string& why) {
   for (const auto& closure : taken.closures) {
     auto& one = scheduled(closure);
     const auto now = Clock::now();
-    if (one.losses == 0 || now - one.lost_at > kAtOnce) ++one.losses;
-    one.lost_at = now;
+    if (one.losses == 0 || now - one.lost_at > kAtOnce) ++one.losses, one.lost_at = now;
     if (one.losses < shared_.options.most_losses) {
       back.push_back(closure);
       continue;

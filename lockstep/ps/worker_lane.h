@@ -36,7 +36,7 @@ struct ScheduledClosure : Closure {
   const std::shared_ptr<ResultSlot> slot;
   // Used by who has it now, the queue or a lane.
   int losses = 0;  // how often workers were lost that had it; when many are lost at once that is once
-  std::chrono::steady_clock::time_point lost_at = {};
+  std::chrono::steady_clock::time_point lost_at = {};  // when it was counted last
 };
 
 // What the lanes of a coordinator share. All of it is thread-safe.
