@@ -169,7 +169,7 @@ TEST(LockstepReport, WritesThePageAndSaysWhere) {
   write_run(scratch.path("logs/a"), 2);
   const auto done = lockstep_command(str("report ", scratch.path("logs")));
   EXPECT_EQ(done.exit_code, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr(scratch.path("logs/report.html") + ": 2 charts, 3 curves, 1 runs"));
+  EXPECT_THAT(done.output, HasSubstr(scratch.path("logs/report.html") + ": 2 charts, 3 curves, 1 run\n"));
   const auto page = read_file(scratch.path("logs/report.html"));
   EXPECT_THAT(page, HasSubstr("class=\"curve c1 dash\""));
   EXPECT_THAT(page, HasSubstr("worker 1 was waited for in 100 % of steps, 400 ms each: input"));

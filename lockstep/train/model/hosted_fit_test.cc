@@ -85,7 +85,10 @@ Model alone() {
 void expect_same_bits(const Model& a, const Model& b) {
   const auto mine = a.weights(), theirs = b.weights();
   ASSERT_EQ(mine.tensors.size(), theirs.tensors.size());
-  for (const auto& [name, tensor] : mine.tensors) EXPECT_TRUE(torch::equal(tensor, *theirs.find(name))) << name;
+  for (const auto& [name, tensor] : mine.tensors) {
+    const auto other = *theirs.find(name);
+    EXPECT_TRUE(torch::equal(tensor, other)) << name << ", by " << (tensor - other).abs().max().item<double>();
+  }
 }
 
 void expect_close(const Logs& a, const Logs& b, double tolerance) {
