@@ -26,8 +26,8 @@ def two_jobs_at_once(at):
 def one_of_two_jobs_dies(at):
     right_digest(at, 2, 2 * STEPS)
     dying, living = Job(at, 2), Job(at, 2)
-    for job in (dying, living):
-        job.start(training(at.draw("engine", ["auto", "gloo"]), 2 * STEPS))
+    for job, steps in ((dying, 20 * STEPS), (living, 2 * STEPS)):
+        job.start(training(at.draw("engine", ["auto", "gloo"]), steps))
     for task in dying.tasks + living.tasks:
         task.wait_begun()
     at.wait_a_moment(0.2)
