@@ -7,7 +7,7 @@ import leftovers
 from registry import expect, fault
 from tasks import Job, expect_digests, right_digest, words
 
-STEPS = 1200  # longer than the first moments
+STEPS = 600  # longer than the first moments
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -116,7 +116,7 @@ def too_large_message_on_ports(at):
 
 def intrude(at, index, patterns, addresses=None, **variables):
     """A further process comes to a running job and is refused; the job comes to the right weights."""
-    steps = 2 * STEPS  # the intruder must have started before the job is over
+    steps = 4 * STEPS  # the intruder must have started before the job is over
     right_digest(at, 2, steps)
     job = Job(at, 2)
     job.start_and_begin(words("train", steps=steps, timeout=20, join=20, engine=at.draw("engine", ["auto", "gloo"])))
