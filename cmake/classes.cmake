@@ -20,6 +20,10 @@ target_compile_options(lockstep_torch_options INTERFACE ${torch_flags})
 # LibTorch's own libraries bring definitions (gflags): all users of a precompiled header must have them, or none.
 target_link_libraries(lockstep_torch_options INTERFACE ${TORCH_LIBRARIES})
 target_include_directories(lockstep_torch_options SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+if(LOCKSTEP_HAS_CUDA_GRAPHS)
+  target_include_directories(lockstep_torch_options SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(lockstep_torch_options INTERFACE CUDA::cudart)
+endif()
 
 # lockstep_source_class(<file> <out>): the class of a file, by what it includes, directly or through ours.
 # A file says its class by its includes alone: <torch/...> is C, <ATen/...> or <c10/...> is B, neither is A.

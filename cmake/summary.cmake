@@ -1,7 +1,11 @@
 # What was found, printed by scripts/build.sh.
 message(STATUS "lockstep: LibTorch ${Torch_VERSION} (${TORCH_INSTALL_PREFIX})")
 if(LOCKSTEP_HAS_CUDA)
-  message(STATUS "lockstep: devices: CPU, CUDA")
+  if(LOCKSTEP_HAS_CUDA_GRAPHS)
+    message(STATUS "lockstep: devices: CPU, CUDA; steps are recorded as CUDA graphs")
+  else()
+    message(STATUS "lockstep: devices: CPU, CUDA; steps are not recorded (LibTorch 2.8 and CUDA's headers are needed)")
+  endif()
 else()
   message(STATUS "lockstep: devices: CPU (this LibTorch has no CUDA)")
 endif()

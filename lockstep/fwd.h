@@ -18,6 +18,7 @@ class Optimizer;
 }  // namespace torch
 
 namespace lockstep {
+class Recording;
 class RemoteVariable;
 class ReplicaContext;
 class ReplicaSet;

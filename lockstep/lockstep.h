@@ -64,6 +64,7 @@
 #include "lockstep/serve/server.h"
 #include "lockstep/serve/task_metrics.h"
 #include "lockstep/strategy/default_strategy.h"
+#include "lockstep/strategy/function.h"
 #include "lockstep/strategy/mirrored_strategy.h"
 #include "lockstep/strategy/multi_worker_mirrored_strategy.h"
 #include "lockstep/strategy/one_device_strategy.h"

@@ -35,11 +35,9 @@ class LocalHub::Member final : public Group {
     meet("all_reduce");
     const auto error = mismatch();
     for (std::size_t k = 0; !error && k < inputs.size(); ++k) sum_my_chunk(k);
-    slot(rank_).done.record(inputs.empty() ? at::Device(at::kCPU) : inputs[0].device());
-    meet("the end of all_reduce");
+    end_reading(inputs.empty() ? at::Device(at::kCPU) : inputs[0].device(), "the end of all_reduce");
     // Only now: until everybody is here, the others still look at this rank's tensors.
     if (error) throw *error;
-    for (int r = 0; r < size(); ++r) slot(r).done.block();
   }
 
   std::vector<at::Tensor> all_gather(const at::Tensor& value) override {
@@ -51,7 +49,7 @@ class LocalHub::Member final : public Group {
       slot(r).ready.block();
       values.push_back(r == rank_ ? theirs : theirs.to(value.device(), theirs.scalar_type(), false, /*copy=*/true));
     }
-    meet("the end of all_gather");
+    end_reading(value.device(), "the end of all_gather");
     return values;
   }
 
@@ -62,7 +60,7 @@ class LocalHub::Member final : public Group {
       slot(root).ready.block();
       value.copy_(slot(root).inputs[0]);
     }
-    meet("the end of broadcast");
+    end_reading(value.device(), "the end of broadcast");
   }
 
   void barrier(const char* name) override { meet(name); }
@@ -71,6 +69,13 @@ class LocalHub::Member final : public Group {
  private:
   Slot& slot(int rank) { return hub_.slots_[static_cast<std::size_t>(rank)]; }
   void meet(const char* name) { hub_.rendezvous_.meet(rank_, name); }
+
+  // What others read of this rank's tensors is read before their memory is used for something else.
+  void end_reading(c10::Device device, const char* name) {
+    slot(rank_).done.record(device);
+    meet(name);
+    for (int r = 0; r < size(); ++r) slot(r).done.block();
+  }
 
   void publish(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs) {
     Slot& mine = slot(rank_);

@@ -12,6 +12,7 @@ struct alignas(64) WorkerHub::Slot {
   std::span<const at::Tensor> inputs;
   std::span<at::Tensor> outputs;
   StreamFence ready;
+  StreamFence done;  // this replica has read the others' results
 };
 
 class WorkerHub::Member final : public Group {
@@ -31,7 +32,7 @@ class WorkerHub::Member final : public Group {
     if (local_ > 0) hub_.given_.block();
     if (local_ > 0)
       for (std::size_t k = 0; k < outputs.size(); ++k) outputs[k].copy_(hub_.slots_[0].outputs[k]);
-    hub_.rendezvous_.meet(local_, "the end of all_reduce");
+    end_reading(outputs.empty() ? c10::Device(c10::kCPU) : outputs[0].device(), "the end of all_reduce");
   }
 
   std::vector<at::Tensor> all_gather(const at::Tensor& value) override {
@@ -49,7 +50,7 @@ class WorkerHub::Member final : public Group {
       const bool is_kept = local_ == 0;  // the others copy: results of different replicas share no memory
       values.push_back(r == rank() ? value : theirs.to(value.device(), theirs.scalar_type(), false, /*copy=*/!is_kept));
     }
-    hub_.rendezvous_.meet(local_, "the end of all_gather");
+    end_reading(value.device(), "the end of all_gather");
     return values;
   }
 
@@ -65,6 +66,13 @@ class WorkerHub::Member final : public Group {
   void abort(const std::string& reason) noexcept override { hub_.rendezvous_.abort(reason); }
 
  private:
+  // What others read of this replica's tensors is read before their memory is used for something else.
+  void end_reading(c10::Device device, const char* name) {
+    hub_.slots_[static_cast<std::size_t>(local_)].done.record(device);
+    hub_.rendezvous_.meet(local_, name);
+    for (int r = 0; r < hub_.rendezvous_.size(); ++r) hub_.slots_[static_cast<std::size_t>(r)].done.block();
+  }
+
   void publish(std::span<const at::Tensor> inputs, std::span<at::Tensor> outputs) {
     Slot& mine = hub_.slots_[static_cast<std::size_t>(local_)];
     mine.inputs = inputs;

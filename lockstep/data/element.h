@@ -82,8 +82,11 @@ class Element {
       visitor.branch("length " + std::to_string(self.size()));
       for (const auto& component : self.components_) visitor.branch("key " + component.name);
     }
-    for (auto& component : self.components_)
+    for (auto& component : self.components_) {
       if (!component.is_bytes()) visitor(std::get<at::Tensor>(component.value));
+      else if constexpr (requires { visitor.bytes(std::get<Bytes>(component.value)); })
+        visitor.bytes(std::get<Bytes>(component.value));
+    }
   }
 
   std::vector<Component> components_;

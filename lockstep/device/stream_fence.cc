@@ -16,17 +16,28 @@ StreamFence::~StreamFence() = default;
 StreamFence::StreamFence(StreamFence&&) noexcept = default;
 StreamFence& StreamFence::operator=(StreamFence&&) noexcept = default;
 
-void StreamFence::record_event(c10::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
+void StreamFence::record_event(c10::Device device) { record(c10::impl::VirtualGuardImpl(device.type()).getStream(device)); }
+
+void StreamFence::record(const c10::Stream& stream) {
   // A fresh event each time: another thread may still be queueing a wait for the last one.
-  state_ = std::make_unique<State>(device);
-  state_->event.record(guard.getStream(device));
+  state_ = std::make_unique<State>(stream.device());
+  state_->event.record(stream);
   is_recorded_ = true;
 }
 
 void StreamFence::block_on_event() const {
-  const c10::impl::VirtualGuardImpl guard(state_->device.type());
-  state_->event.block(guard.getStream(state_->device));
+  block(c10::impl::VirtualGuardImpl(state_->device.type()).getStream(state_->device));
+}
+
+void StreamFence::block(const c10::Stream& stream) const {
+  if (is_recorded_) state_->event.block(stream);
+}
+
+void put_in_order(const c10::Stream& earlier, const c10::Stream& later) {
+  if (earlier == later) return;
+  StreamFence fence;
+  fence.record(earlier);
+  fence.block(later);
 }
 
 }  // namespace lockstep

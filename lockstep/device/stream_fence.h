@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include <memory>
 
@@ -21,10 +22,15 @@ class StreamFence {
     else record_event(device);
   }
 
+  // The same of one stream, whoever queues on it.
+  void record(const c10::Stream& stream);
+
   // Makes the calling thread's later work on the recorded device wait for the mark, without waiting on the host.
   void block() const {
     if (is_recorded_) block_on_event();
   }
+  // The same of a stream's later work.
+  void block(const c10::Stream& stream) const;
 
  private:
   struct State;
@@ -34,5 +40,8 @@ class StreamFence {
   bool is_recorded_ = false;
   std::unique_ptr<State> state_;
 };
+
+// What is queued on `later` from now on waits for what `earlier` has, without waiting on the host.
+void put_in_order(const c10::Stream& earlier, const c10::Stream& later);
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
-#include <c10/core/DeviceGuard.h>
 
 #include <optional>
 #include <system_error>
@@ -23,7 +22,9 @@
 #include "lockstep/collective/worker_hub.h"
 #include "lockstep/device/torch_device.h"
 #include "lockstep/replica/generator.h"
+#include "lockstep/replica/intra_op_threads.h"
 #include "lockstep/replica/mode.h"
+#include "lockstep/replica/recording.h"
 #include "lockstep/replica/replica_context.h"
 
 namespace lockstep {
@@ -74,31 +75,6 @@ struct Job {
   at::ThreadLocalState settings;
   FirstError& errors;
   std::atomic<int> remaining{0};
-};
-
-int intra_op_threads_for(const ReplicaSetOptions& options, int replicas) {
-  if (options.intra_op_threads < 0)
-    throw Error(ErrorCode::kInvalidArgument, str("intra_op_threads is ", options.intra_op_threads,
-                                                 "; it must be 0 (the cores divided by the replicas) or more"));
-  if (options.intra_op_threads > 0) return options.intra_op_threads;
-  // One replica has the whole machine: what the program set for itself stays.
-  return replicas == 1 ? at::get_num_threads() : std::max(1, available_cores() / replicas);
-}
-
-// Replica 0 borrows the caller's thread, so the caller's number of intra-op threads is put back afterwards.
-class IntraOpThreads {
- public:
-  explicit IntraOpThreads(int threads) : previous_(at::get_num_threads()) {
-    if (previous_ != threads) at::set_num_threads(threads);
-  }
-  ~IntraOpThreads() {
-    if (at::get_num_threads() != previous_) at::set_num_threads(previous_);  // user code may have set it too
-  }
-  IntraOpThreads(const IntraOpThreads&) = delete;
-  IntraOpThreads& operator=(const IntraOpThreads&) = delete;
-
- private:
-  const int previous_;
 };
 
 }  // namespace
@@ -152,6 +128,7 @@ struct ReplicaSet::State {
   const int size;
   std::vector<c10::Device> torch_devices;
   std::vector<std::unique_ptr<ReplicaContext>> contexts;
+  std::optional<ReplicaStreams> streams;  // always there after construction
 
   // Own synchronisation.
   std::unique_ptr<Mailbox[]> mailboxes;
@@ -170,6 +147,7 @@ struct ReplicaSet::State {
   // Used only by the thread whose turn it is: one level for each depth of nested run() calls so far.
   std::vector<std::unique_ptr<Level>> levels;
   std::size_t depth = 0;
+  std::atomic<Recording*> recording{nullptr};  // read by replicas while they run
 
   // Used by replica r's thread during run(), by others only between runs.
   std::vector<at::Generator> generators;
@@ -185,7 +163,7 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
     : strategy(of),
       devices(std::move(on)),
       options(with),
-      threads_each(intra_op_threads_for(with, static_cast<int>(devices.size()))),
+      threads_each(internal::intra_op_threads_for(with.intra_op_threads, static_cast<int>(devices.size()))),
       size(static_cast<int>(devices.size())),
       mailboxes(std::make_unique<Mailbox[]>(devices.size())),
       records(devices.size()),
@@ -196,6 +174,7 @@ ReplicaSet::State::State(ReplicaSet& owner, Strategy* of, std::vector<LogicalDev
     contexts.push_back(std::make_unique<ReplicaContext>(owner, replica));
     generators.push_back(internal::make_generator(torch_devices.back(), seed, first_replica() + replica));
   }
+  streams.emplace(torch_devices);
   try {
     for (int replica = 1; replica < size; ++replica) start_replica(replica);
   } catch (const std::system_error& error) {
@@ -263,8 +242,7 @@ void ReplicaSet::State::execute(int replica, Job& job) {
 void ReplicaSet::State::execute_body(int replica, Job& job) {
   const auto r = static_cast<std::size_t>(replica);
   const at::ThreadLocalStateGuard settings(job.settings);
-  c10::OptionalDeviceGuard device;
-  if (!torch_devices[r].is_cpu()) device.reset_device(torch_devices[r]);
+  const auto stream = streams->use(r);
   const internal::ModeGuard mode({&contexts[r]->replicas(), contexts[r].get()});
   const internal::GeneratorScope generator(&generators[r]);
   const trace::Span span("run", trace::Category::kOther, {"replica", first_replica() + replica});
@@ -372,16 +350,19 @@ void ReplicaSet::State::run_job(FunctionRef<void(ReplicaContext&)> body, FirstEr
   Level& level = enter_level();
   Job job{level, body, at::ThreadLocalState(), errors};
   job.remaining.store(size);
+  streams->fork();
   for (int replica = 1; replica < size; ++replica) {
     auto& mailbox = mailboxes[static_cast<std::size_t>(replica)];
     mailbox.job.store(&job, std::memory_order_release);
     mailbox.gate.advance();
   }
   {
-    const IntraOpThreads threads(size == 1 && options.intra_op_threads == 0 ? at::get_num_threads() : threads_each);
+    const internal::IntraOpThreads threads(size == 1 && options.intra_op_threads == 0 ? at::get_num_threads() : threads_each);
     execute(0, job);
   }
   wait_for_all(job);
+  if (errors.has_error() && recording != nullptr) recording.load()->abandon();  // before the streams are used again
+  streams->join();
   --depth;
 }
 
@@ -404,6 +385,35 @@ void ReplicaSet::run(FunctionRef<void(ReplicaContext&)> body) {
   if (!is_nested) s.notify(&RunObserver::after);
   if (errors.has_error()) s.notify(&RunObserver::failed);
   errors.rethrow_if_any();
+}
+
+void ReplicaSet::replay(FunctionRef<void()> body) {
+  State& s = *state_;
+  require_runnable();
+  s.take_turn();
+  const OnExit turn([&] { s.give_turn_back(); });
+  s.runs.fetch_add(1, std::memory_order_relaxed);
+  s.notify(&RunObserver::before);
+  try {
+    body();
+  } catch (...) {
+    s.notify(&RunObserver::after);
+    s.notify(&RunObserver::failed);
+    throw;
+  }
+  s.notify(&RunObserver::succeeded);
+  s.notify(&RunObserver::after);
+}
+
+void ReplicaSet::set_recording(Recording* recording) noexcept { state_->recording = recording; }
+Recording* ReplicaSet::recording() const noexcept { return state_->recording.load(std::memory_order_relaxed); }
+const ReplicaStreams& ReplicaSet::streams() const noexcept { return *state_->streams; }
+
+std::vector<at::Generator> ReplicaSet::device_generators() const {
+  std::vector<at::Generator> all;
+  for (const auto& generator : state_->generators)
+    if (!generator.device().is_cpu()) all.push_back(generator);
+  return all;
 }
 
 void ReplicaSet::require_runnable() const {
@@ -429,7 +439,9 @@ void ReplicaSet::merge(ReplicaContext& context, const char* name, void* mine, Me
   if (replica == 0) {
     try {
       const internal::ModeGuard mode({this, nullptr});
+      if (s.size > 1) s.streams->join();
       body(s.records);
+      if (s.size > 1) s.streams->fork();
     } catch (...) {
       level.rendezvous.abort(str("the function of ", name, " failed on replica 0"));
       s.wake_all();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include "lockstep/collective/communication_options.h"
 #include "lockstep/collective/group.h"
 #include "lockstep/device/devices.h"
+#include "lockstep/device/replica_streams.h"
 #include "lockstep/fwd.h"
 #include "lockstep/replica/function_ref.h"
 
@@ -75,6 +77,17 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   // one of this set's replicas; calls from several threads take turns. Throws what the first failing replica threw.
   void run(FunctionRef<void(ReplicaContext&)> body);
 
+  // The same for work of the replicas that was recorded (Note [recorded steps]): `body` runs on the caller's thread, and all
+  // who observe runs are told as of any other.
+  void replay(FunctionRef<void()> body);
+
+  // Set, the run() that follows is recorded in it; null: it is not. Outside run(). And what is set.
+  void set_recording(Recording* recording) noexcept;
+  Recording* recording() const noexcept;
+
+  // Note [streams of replicas].
+  const ReplicaStreams& streams() const noexcept;
+
   // Called by every replica inside run(): `body` runs once, on replica 0's thread, with what every replica gave as
   // `mine`, while all others wait. `name` must be a literal.
   using MergeBody = FunctionRef<void(std::span<void* const>)>;
@@ -104,6 +117,8 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   // The state of replica r's generator, a byte tensor, for checkpoints and for reproducing a run.
   at::Tensor generator_state(int replica) const;
   void set_generator_state(int replica, const at::Tensor& state);
+  // Those of the replicas that are not on the CPU.
+  std::vector<at::Generator> device_generators() const;
   // Every replica's generator restarts from `seed` and its replica id.
   void manual_seed(std::uint64_t seed);
 

@@ -1,6 +1,7 @@
 #include "lockstep/serve/server.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -212,10 +213,14 @@ void Server::State::serve_closures(const ClusterSpec& spec, const Task& task, co
   strategy = std::make_unique<WorkerStrategy>(devices, variables, prefix);
   const WorkerTask worker{static_cast<int>(task.index), static_cast<int>(spec.num_tasks("worker")), name,
                           static_cast<int>(devices.size())};
-  closures =
-      std::make_unique<ps::ClosureService>(worker, ps::ClosureServiceOptions{.enter = [this] {
-                                             return std::static_pointer_cast<void>(std::make_shared<Scope>(strategy->scope()));
-                                           }});
+  const auto enter = [this, threads = at::get_num_threads()] {
+    // In this order (ARCHITECTURE.md, Traps). Closures compute with as many threads as who made the server, and so the same
+    // bits.
+    at::get_num_threads();
+    at::set_num_threads(threads);
+    return std::static_pointer_cast<void>(std::make_shared<Scope>(strategy->scope()));
+  };
+  closures = std::make_unique<ps::ClosureService>(worker, ps::ClosureServiceOptions{.enter = enter});
   closures->attach(variables);
   methods = store->methods();
   methods.merge(closures->methods());

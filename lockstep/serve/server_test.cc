@@ -1,7 +1,10 @@
 #include "lockstep/serve/server.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
+
+#include <thread>
 
 #include "lockstep/cluster/simple_cluster_resolver.h"
 #include "lockstep/ps/connections.h"
@@ -46,6 +49,17 @@ TEST(Server, KeepsVariablesThatClosuresReadAndWrite) {
   EXPECT_TRUE(at::equal(v->value(), at::full({3}, 10.0F)));
   for (const auto& result : coordinator.fetch(results)) EXPECT_EQ(result.item<double>(), 1.0);
   EXPECT_TRUE(ClusterCoordinator(strategy) == coordinator);
+}
+
+TEST(Server, ClosuresComputeWithTheThreadsOfWhoMadeTheServer) {
+  const auto before = at::get_num_threads();
+  at::set_num_threads(2);
+  std::thread([] { at::set_num_threads(1); }).join();  // what threads begin with from now on
+  const ServerCluster cluster(1, 1);
+  ParameterServerStrategy strategy(cluster.chief());
+  ClusterCoordinator coordinator(strategy);
+  EXPECT_EQ(coordinator.schedule([] { return at::get_num_threads(); }).get(), 2);
+  at::set_num_threads(before);
 }
 
 TEST(Server, DividesVariablesOverServers) {

@@ -21,12 +21,15 @@
 #include "lockstep/replica/replica_set.h"
 #include "lockstep/strategy/axis.h"
 #include "lockstep/strategy/call.h"
+#include "lockstep/strategy/recorded_calls.h"
 #include "lockstep/strategy/scope.h"
 #include "lockstep/variable/variable.h"
 
 namespace lockstep {
 
 class ClusterResolver;
+template <typename F>
+class Function;
 
 // State and computation distributed over a set of devices: the thing a program makes one of, and asks for everything.
 //
@@ -58,6 +61,10 @@ class Strategy {
   // meeting point and is rethrown here; the strategy stays usable.
   template <typename F, typename... Args>
   auto run(F&& fn, const Args&... args);
+
+  // fn as something that is called like run(fn, ...), and on a GPU is recorded: see Function (strategy/function.h).
+  template <typename F>
+  Function<std::decay_t<F>> function(F&& fn, const FunctionOptions& options = {});
 
   // Combines a per-replica value into one. With an axis, also over that dimension of every replica's tensor; a mean
   // then weighs elements, so that replicas with fewer rows count less. Structures are reduced leaf by leaf.

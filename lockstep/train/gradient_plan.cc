@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/replica/replica_set.h"
 #include "lockstep/train/gradient_state.h"
 
 namespace lockstep {
@@ -59,6 +60,9 @@ GradientReducer::State::Buffers GradientReducer::State::local_buffers(const std:
 }
 
 void GradientReducer::State::plan() {
+  if (model->replicas() != nullptr && model->replicas()->recording() != nullptr)
+    throw Error(ErrorCode::kFailedPrecondition, "gradient buckets are planned anew, which cannot be recorded");
+  ++plans;
   require_equal_copies();
   std::vector<GradientInfo> infos;
   std::vector<std::size_t> planned;

@@ -38,6 +38,7 @@ GradientReducer::State::State(std::shared_ptr<ModuleReplicas> of, const Gradient
 
 void GradientReducer::State::hook(std::size_t replica, std::size_t index) {
   Slot& slot = replicas[replica].slots[index];
+  const ReplicaStreams::Use stream(model->replicas() == nullptr ? std::nullopt : model->replicas()->streams().of(replica));
   slot.hooks.clear();
   slot.hooks.push_back(internal::before_gradient(slot.parameter, [this, replica] { before(replica); }));
   slot.hooks.push_back(internal::on_gradient_ready(
@@ -237,5 +238,14 @@ void GradientReducer::exit_no_sync() {
 }
 
 std::vector<std::string> GradientReducer::unused_parameters() const { return state_->unused(); }
+
+std::uint64_t GradientReducer::plan_number() const { return state_->plans; }
+
+bool GradientReducer::is_unchanged_since(std::uint64_t plan) const {
+  const auto waits = [](const State::Replica& replica) {
+    return replica.no_sync > 0 || std::ranges::any_of(replica.slots, [](const auto& slot) { return slot.has_gradient; });
+  };
+  return !state_->is_retired && state_->plans == plan && std::ranges::none_of(state_->replicas, waits);
+}
 
 }  // namespace lockstep

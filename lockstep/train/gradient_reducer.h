@@ -24,6 +24,9 @@ struct GradientOptions {
   bool overlap = true;
   // The most bytes of a bucket. CPU gradients of kSummedInPlaceBytes or more are in none.
   std::int64_t bucket_bytes = 1 << 20;
+  // On a GPU, SGD, Adam and AdamW update all parameters in a few operations (LibTorch's fused ones, whose last bits are others
+  // than its optimizers'), which can be recorded: see Function. Parameters of one dtype each, no sparse gradients.
+  bool fuses_updates = false;
 };
 
 // Brings a mirrored model's gradients together: hooks fill buckets while backward() runs, buckets are summed as soon as
@@ -50,6 +53,11 @@ class GradientReducer {
 
   // Parameters that no backward() has reached yet, by name.
   std::vector<std::string> unused_parameters() const;
+
+  // For recorded steps, which know the buckets by their addresses: the number of the plan, and whether it is still the one that
+  // is used, no gradient waits for its step, and no other optimizer has the gradients. Not while a replica computes.
+  std::uint64_t plan_number() const;
+  bool is_unchanged_since(std::uint64_t plan) const;
 
  private:
   struct State;

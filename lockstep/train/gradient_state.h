@@ -138,6 +138,7 @@ struct GradientReducer::State {
   // Written at meetings by replica 0, while the others wait.
   std::unique_ptr<BucketExchange> exchange;
   std::vector<Bucket> buckets;
+  std::uint64_t plans = 0;  // made so far
   bool can_overlap;
   std::vector<GradientKind> agreed_kinds;   // with other workers: of all
   std::vector<bool> was_reached_somewhere;  // with other workers: by parameter, in any step; empty: no step yet

@@ -2,11 +2,13 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/trace.h"
+#include "lockstep/replica/recording.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/train/optimizers/clip.h"
 
@@ -29,6 +31,10 @@ void require_positive(const char* what, const std::optional<double>& value) {
 
 void set_rate(torch::optim::Optimizer& optimizer, double learning_rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
+}
+
+void set_scheduled_rate(torch::optim::Optimizer& optimizer, const OptimizerRules& rules, std::int64_t steps) {
+  if (rules.learning_rate.is_schedule()) set_rate(optimizer, rules.learning_rate.at(steps));
 }
 
 }  // namespace
@@ -67,6 +73,7 @@ void Optimizer::build(const Make& make) {
     for (const auto& [name, parameter] : model_->named_parameters(replica)) parameters.push_back(parameter);
     optimizers_.push_back(make(std::move(parameters)));
     require_usable(optimizers_.back().get());
+    fused_.push_back(options_.gradients.fuses_updates ? FusedStep::make(*optimizers_.back()) : nullptr);
   }
   reducer_ = std::make_shared<GradientReducer>(model_, options_.gradients);  // last: it takes the gradients from another one
 }
@@ -74,6 +81,8 @@ void Optimizer::build(const Make& make) {
 void Optimizer::step() {
   const auto replica = model_->index_here();
   auto& progress = (*progress_)[replica];
+  auto* const recording = model_->replicas() == nullptr ? nullptr : model_->replicas()->recording();
+  if (recording != nullptr) require_recordable(*recording);
   if (is_due(replica)) {
     synchronize();
     update(replica);
@@ -85,6 +94,30 @@ void Optimizer::step() {
   }
   if (spec_ && spec_->rules().use_ema) average(replica);
   ++progress.steps;
+  if (recording != nullptr) take_part_in(*recording, replica);
+}
+
+void Optimizer::take_part_in(Recording& recording, std::size_t replica) const {
+  auto* const progress = &(*progress_)[replica];
+  recording.add(
+      {.is_current = [reducer = reducer_, plan = reducer_->plan_number()] { return reducer->is_unchanged_since(plan); }});
+  recording.add_first({.before = [rules = spec_ ? spec_->rules() : OptimizerRules(), local = optimizers_[replica],
+                                  progress] { set_scheduled_rate(*local, rules, progress->steps); },
+                       .after = [progress] { ++progress->steps; },
+                       .undo = [progress] { --progress->steps; },
+                       .owner = progress_});
+}
+
+void Optimizer::require_recordable(Recording& recording) const {
+  const auto refuse = [](const std::string& what) { throw Error(ErrorCode::kUnimplemented, what + " cannot be recorded"); };
+  if (std::ranges::any_of(fused_, [](const auto& one) { return one == nullptr; }))
+    refuse("a step of an optimizer that is not SGD, Adam or AdamW, made with GradientOptions::fuses_updates,");
+  if (!recording.is_first_use_of(&(*progress_)[model_->index_here()])) refuse("a second step of one optimizer");
+  if (options_.clip_global_norm || options_.clip_norm) refuse("clipping by a norm");
+  if (!spec_) return;
+  if (spec_->rules().gradient_accumulation_steps) refuse("the accumulation of gradients");
+  if (spec_->rules().use_ema) refuse("a moving average of the weights");
+  if (spec_->rules().weight_decay) refuse("Keras's weight decay");
 }
 
 bool Optimizer::is_due(std::size_t replica) const {
@@ -96,7 +129,7 @@ void Optimizer::update(std::size_t replica) {
   const trace::Span span("optimizer", trace::Category::kOptimizer);
   if (spec_) {
     const auto& rules = spec_->rules();
-    if (rules.learning_rate.is_schedule()) set_rate(*optimizers_[replica], rules.learning_rate.at((*progress_)[replica].steps));
+    set_scheduled_rate(*optimizers_[replica], rules, (*progress_)[replica].steps);
     if (rules.gradient_accumulation_steps) scale_accumulated(replica);
   }
   if (options_.clip_global_norm || options_.clip_norm || options_.clip_value) clip(replica);
@@ -106,6 +139,22 @@ void Optimizer::update(std::size_t replica) {
       for (auto& parameter : group.params())
         if (parameter.grad().defined() && parameter.grad().layout() == at::kSparse)
           parameter.mutable_grad() = parameter.grad().to_dense();
+  step_local(replica);
+}
+
+void Optimizer::step_local(std::size_t replica) {
+  auto* const recording = model_->replicas() == nullptr ? nullptr : model_->replicas()->recording();
+  auto* const fused = fused_[replica].get();
+  const auto when = recording != nullptr ? FusedStep::When::kRecorded : FusedStep::When::kDone;
+  if (fused != nullptr && fused->step(when)) {
+    if (recording == nullptr) return;
+    auto part = fused->replay_part();
+    part.owner = std::make_shared<std::pair<std::shared_ptr<FusedStep>, std::shared_ptr<torch::optim::Optimizer>>>(
+        fused_[replica], optimizers_[replica]);
+    recording->add(std::move(part));
+    return;
+  }
+  if (recording != nullptr) throw Error(ErrorCode::kUnimplemented, "a step with sparse gradients cannot be recorded");
   optimizers_[replica]->step();
 }
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/fwd.h"
 #include "lockstep/train/gradient_reducer.h"
+#include "lockstep/train/optimizers/fused_step.h"
 #include "lockstep/train/optimizers/optimizer_spec.h"
 #include "lockstep/train/optimizers/optimizer_state.h"
 #include "lockstep/variable/mirrored.h"
@@ -101,6 +102,11 @@ class Optimizer {
   void build(const Make& make);
   bool is_due(std::size_t replica) const;
   void update(std::size_t replica);
+  void step_local(std::size_t replica);
+  // Note [recorded steps], 4.
+  void take_part_in(Recording& recording, std::size_t replica) const;
+  // Throws kUnimplemented for what a recorded step cannot do.
+  void require_recordable(Recording& recording) const;
   void scale_accumulated(std::size_t replica);
   void clip(std::size_t replica);
   void decay(std::size_t replica);
@@ -114,6 +120,7 @@ class Optimizer {
   std::optional<OptimizerSpec> spec_;  // absent: made by a function
   std::shared_ptr<GradientReducer> reducer_;
   std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers_;
+  std::vector<std::shared_ptr<FusedStep>> fused_;  // by replica; null: there is none
 
   // [r] used only by replica r.
   std::shared_ptr<std::vector<Progress>> progress_;

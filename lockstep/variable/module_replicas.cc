@@ -12,6 +12,7 @@
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/collective/worker_group.h"
 #include "lockstep/replica/mode.h"
+#include "lockstep/replica/recording.h"
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/variable/gradient_hooks.h"
 
@@ -111,6 +112,7 @@ class ModuleReplicas::GradientWatch {
     for (std::size_t replica = 0; replica < owner.size(); ++replica) {
       for (const auto& [name, parameter] : owner.named_parameters(replica)) {
         if (!parameter.requires_grad()) continue;
+        const auto stream = owner.replicas()->streams().use(replica);
         hooks_.push_back(internal::on_gradient_ready(
             parameter, [this, &owner, replica](const at::Tensor&) { note_gradient(owner, replica); }));
         break;
@@ -299,7 +301,32 @@ std::size_t ModuleReplicas::index_here() const {
 const std::shared_ptr<torch::nn::Module>& ModuleReplicas::here() const {
   const auto index = index_here();
   if (internal::current_mode().context == nullptr) synchronize_buffers();
+  else if (replicas_ != nullptr && replicas_->recording() != nullptr) take_part_in(*replicas_->recording());
   return modules_[index];
+}
+
+// The recorded work knows the weights by their addresses, and does what the modules' modes were.
+void ModuleReplicas::take_part_in(Recording& recording) const {
+  if (!recording.is_first_use_of(this)) return;
+  struct Used {
+    at::Tensor tensor;
+    const void* memory;
+    bool requires_grad;
+  };
+  std::vector<Used> tensors;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes;
+  for (const auto& copy : modules_) {
+    for (const auto& tensor : all_tensors(*copy)) tensors.push_back({tensor, tensor.data_ptr(), tensor.requires_grad()});
+    for (const auto& module : copy->modules()) modes.emplace_back(module, module->is_training());
+  }
+  recording.add({.is_current = [tensors = std::move(tensors), modes = std::move(modes)] {
+    return std::ranges::all_of(tensors,
+                               [](const Used& used) {
+                                 return used.tensor.data_ptr() == used.memory &&
+                                        used.tensor.requires_grad() == used.requires_grad;
+                               }) &&
+           std::ranges::all_of(modes, [](const auto& mode) { return mode.first->is_training() == mode.second; });
+  }});
 }
 
 void ModuleReplicas::train(bool on) const {

@@ -68,6 +68,8 @@ class ModuleReplicas {
   class GradientWatch;
   struct Mirror;
 
+  // Note [recorded steps], 4.
+  void take_part_in(Recording& recording) const;
   void copy_from_first(std::size_t replica) const;
   void list_mirrors();
   void note_state() const;

@@ -158,6 +158,8 @@ std::string Metric::to_text() const {
 }
 
 void Metric::update_state(const at::Tensor& first, const at::Tensor& second, const at::Tensor& third) {
+  if (const auto mode = replica_mode(); mode && mode->replicas->recording() != nullptr)
+    throw Error(ErrorCode::kUnimplemented, str("what the metric '", name(), "' counts cannot be recorded; count the results"));
   const c10::NoGradGuard no_grad;
   const bool is_of_values = state_->rule->is_of_values();
   const MetricBatch batch = is_of_values ? MetricBatch{{}, first, second} : MetricBatch{first, second, third};
