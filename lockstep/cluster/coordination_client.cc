@@ -34,6 +34,7 @@ constexpr std::chrono::seconds kShortCall(10);    // for a call that waits for n
 constexpr std::chrono::seconds kLastWord(1);      // a coordinator that does not answer must not keep who fails or leaves
 constexpr std::chrono::seconds kOnTheWay(2);      // what a call may take beyond its wait
 constexpr std::chrono::seconds kFailurePoll(20);  // one question whether anything has failed
+constexpr milliseconds kReason(500);              // for the reason of the coordinator's end
 constexpr std::chrono::seconds kLastLook(1);      // at why it was not reached
 
 std::shared_ptr<grpc::Channel> open_channel(const Address& address, const TlsFiles& tls) {
@@ -91,6 +92,9 @@ struct CoordinationClient::State {
 
   void keep_in_touch(const std::stop_token& stop);
   void watch_failures(const std::stop_token& stop);
+  // A coordinator that ends because of a failure has said so before: that is what counts, though its good-bye may be here
+  // first.
+  void wait_for_reason();
   rpc::Admission join(const rpc::Introduction& introduction, const Deadline& deadline);
   void set_failure(const Failure& failure);
   // Makes a call that ends when the cluster has failed, or this object ends.
@@ -123,6 +127,7 @@ struct CoordinationClient::State {
   bool is_ending = false;
   bool was_answered = true;  // the last tell()
   bool has_given_up = false;
+  bool is_asking = false;  // the watcher's question is under way
 
   std::unique_ptr<Lifeline> lifeline;
   std::jthread heartbeat;  // the threads are last: joined first
@@ -142,7 +147,10 @@ CoordinationClient::State::State(const Address& at, const ClusterSpec& spec, con
     set_failure({leader, ErrorCode::kUnavailable, str("the coordinator, ", leader, " at ", coordinator, ", is gone: ", how)});
   };
   lifeline = std::make_unique<Lifeline>(Address{coordinator.host, admission.lifeline_port()}, admission.ticket(),
-                                        Deadline::after(kShortCall), is_gone, [is_gone] { is_gone("it has ended"); });
+                                        Deadline::after(kShortCall), is_gone, [this, is_gone] {
+                                          wait_for_reason();
+                                          is_gone("it has ended");
+                                        });
   heartbeat = start_thread("lockstep:beat", [this](const std::stop_token& stop) { keep_in_touch(stop); });
   watcher = start_thread("lockstep:watch", [this](const std::stop_token& stop) { watch_failures(stop); });
 }
@@ -220,17 +228,26 @@ bool CoordinationClient::State::is_heard() const {
 
 void CoordinationClient::State::watch_failures(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
+    {
+      const std::lock_guard lock(mu);
+      is_asking = true;
+    }
     rpc::Members answer;
     const auto status = call(kFailurePoll + kOnTheWay, [&](grpc::ClientContext& context) {
       return stub->AwaitFailure(&context, wait_message("", kFailurePoll), &answer);
     });
-    {
-      std::unique_lock lock(mu);
-      if (!status.ok()) changed.wait_for(lock, kRetry, [&] { return is_ending; });
-      if (is_ending || failure) return;
-    }
     if (status.ok() && answer.has_failure()) set_failure(internal::from_message(answer.failure()));
+    std::unique_lock lock(mu);
+    is_asking = false;
+    changed.notify_all();
+    if (!status.ok()) changed.wait_for(lock, kRetry, [&] { return is_ending; });
+    if (is_ending || failure) return;
   }
+}
+
+void CoordinationClient::State::wait_for_reason() {
+  std::unique_lock lock(mu);
+  changed.wait_for(lock, kReason, [&] { return failure || is_ending || !is_asking; });
 }
 
 grpc::Status CoordinationClient::State::call(nanoseconds timeout, const Call& make) {
