@@ -65,6 +65,7 @@
 #include "lockstep/replica/replica_context.h"
 #include "lockstep/serve/server.h"
 #include "lockstep/serve/task_metrics.h"
+#include "lockstep/split/logical_parts.h"
 #include "lockstep/strategy/default_strategy.h"
 #include "lockstep/strategy/function.h"
 #include "lockstep/strategy/mirrored_strategy.h"

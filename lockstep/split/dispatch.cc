@@ -10,6 +10,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/split/gradients.h"
+#include "lockstep/split/on_device.h"
 #include "lockstep/split/rules.h"
 
 namespace lockstep::split {
@@ -35,21 +36,11 @@ class Below {
   const bool was_included_;
 };
 
-}  // namespace
-
-// What an OnDevice says, for run().
-struct Target {
-  static const Home& home() { return t_on->home_; }
-  static int device() { return t_on->device_; }
-};
-
-namespace {
-
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Below below;
   Call call(op, stack);
-  if (t_on != nullptr && !call.is_cut()) {
-    call.do_on(Target::home(), Target::device());
+  if (const auto* const here = OnDevice::current(); here != nullptr && !call.is_cut()) {
+    call.do_on(here->home(), here->device());
   } else {
     if (const auto rule = find_rule(op.schema().name())) rule(call);
     if (!call.is_done()) call.do_whole();
@@ -176,6 +167,8 @@ void Call::do_on(const Home& home, int device) {
     if (result.isTensor() && result.toTensor().defined())
       result = make_tensor({home, false, Tiling(result.toTensor().sizes().vec()), {result.toTensor().to(there)}, {device}});
 }
+
+const OnDevice* OnDevice::current() noexcept { return t_on; }
 
 OnDevice::OnDevice(Home home, int device)
     : previous_(t_on),

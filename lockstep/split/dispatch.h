@@ -74,20 +74,4 @@ class Call {
   std::optional<std::vector<c10::IValue>> results_;
 };
 
-// While it lives, what the calling thread computes of tensors that are not split is done on a logical device, and stays there.
-class [[nodiscard]] OnDevice {
- public:
-  OnDevice(Home home, int device);
-  ~OnDevice();
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  friend struct Target;
-  const OnDevice* const previous_;
-  const bool was_included_;
-  const Home home_;
-  const int device_;
-};
-
 }  // namespace lockstep::split

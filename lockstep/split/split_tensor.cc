@@ -6,6 +6,7 @@
 
 #include "lockstep/split/dispatch.h"
 #include "lockstep/split/gradients.h"
+#include "lockstep/split/logical_parts.h"
 
 namespace lockstep::split {
 namespace {
@@ -171,3 +172,21 @@ at::Tensor replicate_to(const at::Tensor& tensor, const Home& home) {
 }
 
 }  // namespace lockstep::split
+
+namespace lockstep {
+
+std::vector<LogicalPart> logical_parts(const at::Tensor& tensor) {
+  const auto* const value = split::find_value(tensor);
+  if (value == nullptr) return {{0, std::vector<std::int64_t>(static_cast<std::size_t>(tensor.dim())), tensor}};
+  std::vector<LogicalPart> parts;
+  for (std::size_t k = 0; k < value->parts.size(); ++k) {
+    LogicalPart part{value->devices[k], {}, value->parts[k]};
+    for (const auto& range : value->tiling.tile(value->is_replicated ? 0 : k)) part.offset.push_back(range.begin);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+at::Tensor without_annotation(const at::Tensor& tensor) { return split::whole(tensor); }
+
+}  // namespace lockstep

@@ -1,13 +1,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-#include <c10/core/TensorImpl.h>
-
-#include <memory>
-#include <string>
 #include <vector>
 
+#include "lockstep/split/logical_devices.h"
 #include "lockstep/split/tiling.h"
 
 // Note [split tensors]
@@ -23,16 +19,6 @@
 // 4. An operation without one is done on the first device, with whole tensors, and the log says so once.
 // 5. The value is always that of the tensor that is not split. Sums over what was cut are added up in the order of the tiles.
 namespace lockstep::split {
-
-// The logical devices of one replica. Const.
-struct LogicalDevices {
-  std::vector<std::string> names = {};
-  std::vector<c10::Device> torch_devices = {};
-
-  int count() const noexcept { return static_cast<int>(torch_devices.size()); }
-  c10::Device at(int device) const { return torch_devices[static_cast<std::size_t>(device)]; }
-};
-using Home = std::shared_ptr<const LogicalDevices>;
 
 // What is behind an annotated tensor: its tiles, or a copy for each device. Tile k is parts[k], on logical device devices[k].
 struct SplitValue {

@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "lockstep/split/dispatch.h"
+#include "lockstep/split/on_device.h"
 #include "lockstep/split/testing.h"
 
 namespace lockstep::split {
