@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # A folder may include only folders before it.
-LAYERS = ["base", "device", "cluster", "collective", "replica", "variable", "data", "ps", "strategy", "checkpoint", "observe",
+LAYERS = ["base", "device", "split", "cluster", "collective", "replica", "variable", "data", "ps", "strategy", "checkpoint", "observe",
           "train", "serve", "compat"]
 MOST_FILE_LINES = 500
 MOST_HEADER_LINES = 300

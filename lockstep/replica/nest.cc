@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/split/split_tensor.h"
 
 namespace lockstep::internal {
 
@@ -21,6 +22,11 @@ struct LeafList::Numbers {
 
 LeafList::LeafList() = default;
 LeafList::~LeafList() = default;
+
+void LeafList::operator()(at::Tensor& leaf) {
+  if (split::find_value(leaf) != nullptr) leaf = split::whole(leaf);
+  dense.push_back(&leaf);
+}
 
 void LeafList::add_integer(std::int64_t value, void* to, void (*write)(void*, std::int64_t)) {
   if (!numbers_) numbers_ = std::make_unique<Numbers>();

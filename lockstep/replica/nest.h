@@ -162,7 +162,8 @@ struct LeafList {
   std::vector<IndexedSlices*> sparse;
   std::vector<std::string> branches;
 
-  void operator()(at::Tensor& leaf) { dense.push_back(&leaf); }
+  // A split tensor is made whole: what is combined over replicas is read in memory.
+  void operator()(at::Tensor& leaf);
   void operator()(IndexedSlices& leaf) { sparse.push_back(&leaf); }
   template <nest::Number N>
   void operator()(N& leaf) {

@@ -19,6 +19,7 @@
 #include "lockstep/device/replica_streams.h"
 #include "lockstep/fwd.h"
 #include "lockstep/replica/function_ref.h"
+#include "lockstep/split/logical_devices.h"
 
 namespace lockstep {
 
@@ -33,6 +34,8 @@ struct ReplicaSetOptions {
   std::shared_ptr<WorkerGroup> workers = nullptr;
   // Where these replicas' variables are made; null: here, one component on each replica's device.
   std::shared_ptr<VariableHost> variable_host = nullptr;
+  // Those of each replica, of which the first is its device: see Note [split tensors]. Empty: it has but that one.
+  std::vector<split::Home> logical_devices = {};
 };
 
 // The replicas of one strategy in this process: their devices, threads, random generators and meeting points.
@@ -71,6 +74,10 @@ class ReplicaSet : public std::enable_shared_from_this<ReplicaSet> {
   // Throws kInvalidArgument when there is no such replica, as the generators' functions below do.
   c10::Device torch_device(int replica) const;
   const ReplicaSetOptions& options() const noexcept;
+  // The replica's logical devices. Throws kUnimplemented where no DeviceAssignment has given it some.
+  const split::Home& logical_devices(int replica) const;
+  // The same, when it has that one: else kInvalidArgument.
+  const split::Home& require_logical_device(int replica, int logical_device_id) const;
   int intra_op_threads() const noexcept;
 
   // Runs `body` once in every replica, at the same time, and returns when all are done. The caller must not be inside

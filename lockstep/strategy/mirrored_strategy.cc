@@ -4,6 +4,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/strategy/logical_devices.h"
 #include "lockstep/strategy/strategy_devices.h"
 
 namespace lockstep {
@@ -20,16 +21,39 @@ std::vector<LogicalDevice> prepared(std::vector<LogicalDevice> devices, const Mi
   return prepare_devices(std::move(devices), options.freed_memory, replicas);
 }
 
-ReplicaSetOptions replica_options(const MirroredOptions& options) {
-  options.communication.validate();
-  return {options.communication, options.intra_op_threads, options.seed};
-}
-
 }  // namespace
 
+// The devices, and what the replicas on them are told.
+struct MirroredStrategy::Replicas {
+  Replicas(const std::vector<std::string>& names, const MirroredOptions& given)
+      : devices(resolve_devices("MirroredStrategy", devices_to_use(names), given.replicas_per_device)),
+        options({given.communication, given.intra_op_threads, given.seed}) {
+    given.communication.validate();
+    if (given.device_assignment) assign(given);
+    devices = prepared(std::move(devices), given);
+  }
+
+  void assign(const MirroredOptions& given) {
+    if (given.replicas_per_device != 1)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "MirroredStrategy: both device_assignment and replicas_per_device are given; a replica has several devices, or a "
+          "device several replicas");
+    auto assigned = assign_devices(devices, *given.device_assignment);
+    devices = std::move(assigned.first);
+    options.logical_devices = std::move(assigned.all);
+  }
+
+  std::vector<LogicalDevice> devices;
+  ReplicaSetOptions options;
+};
+
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const MirroredOptions& options)
-    : Strategy(prepared(resolve_devices("MirroredStrategy", devices_to_use(devices), options.replicas_per_device), options),
-               replica_options(options), options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
+    : MirroredStrategy(Replicas(devices, options), options) {}
+
+MirroredStrategy::MirroredStrategy(Replicas&& on, const MirroredOptions& options)
+    : Strategy(std::move(on.devices), on.options,
+               options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
   std::vector<std::string> names;
   for (const auto& device : replicas().devices()) names.push_back(device.name);
   log_info(str("MirroredStrategy: ", names.size(), " replicas on ", join(", ", names), ", ", replicas().intra_op_threads(),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/device/device_assignment.h"
 #include "lockstep/strategy/strategy.h"
 #include "lockstep/strategy/strategy_devices.h"
 
@@ -17,6 +18,9 @@ struct MirroredOptions {
   CommunicationOptions communication = {};
   // Several replicas may share every named device: the same training on fewer devices.
   int replicas_per_device = 1;
+  // Replicas that own several devices: which, by their numbers in the list of devices. Of one task, each device once. Then the
+  // devices of a replica share its tensors as experimental_split_to_logical_devices and the like say.
+  std::optional<DeviceAssignment> device_assignment = std::nullopt;
   // Cores that LibTorch may use inside one replica's operations; 0: the process's cores divided by the replicas.
   // Sums inside an operation depend on it: set it to get the same bits on a machine with other cores.
   int intra_op_threads = 0;
@@ -36,6 +40,10 @@ class MirroredStrategy : public Strategy {
   explicit MirroredStrategy(const std::vector<std::string>& devices = {}, const MirroredOptions& options = {});
 
   std::string name() const override { return "MirroredStrategy"; }
+
+ private:
+  struct Replicas;
+  MirroredStrategy(Replicas&& replicas, const MirroredOptions& options);
 };
 
 }  // namespace lockstep

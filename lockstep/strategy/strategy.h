@@ -109,6 +109,18 @@ class Strategy {
   }
   std::vector<at::Tensor> experimental_local_results(const Variable& value) const { return value.components(); }
 
+  // For replicas that own several logical devices (MirroredOptions::device_assignment): where a tensor lies, and so where what
+  // is computed of it is. The result has the value of `tensor`, and is used like it: Note [split tensors]. Inside run();
+  // outside where this process has one replica. Without logical devices they throw kUnimplemented. On that one. Throws
+  // kInvalidArgument when there is none of that number.
+  at::Tensor experimental_assign_to_logical_device(const at::Tensor& tensor, int logical_device_id) const;
+  // In tiles, one a device: dimension d in partition_dimensions[d] equal parts, tiles row by row. Throws kInvalidArgument for
+  // another number of dimensions than the tensor's, one that cannot be divided so, and as many tiles as there are no devices.
+  at::Tensor experimental_split_to_logical_devices(const at::Tensor& tensor,
+                                                   const std::vector<std::int64_t>& partition_dimensions) const;
+  // A copy on each.
+  at::Tensor experimental_replicate_to_logical_devices(const at::Tensor& tensor) const;
+
   // Splits every global batch of `dataset` over the replicas. See DistributedDataset.
   DistributedDataset experimental_distribute_dataset(const data::Dataset& dataset, const InputOptions& options = {});
 
@@ -153,6 +165,8 @@ class Strategy {
   // Says once that every replica of several gets the whole element.
   void note_whole_element() const;
   void run_replicas(FunctionRef<void(ReplicaContext&)> body);
+  // The replica whose logical devices a call means.
+  int replica_here(const char* what) const;
   at::Tensor reduce_leaf(ReduceOp op, std::span<const at::Tensor> values, const Axis& axis);
   IndexedSlices reduce_slices(ReduceOp op, std::vector<IndexedSlices> values);
   at::Tensor gather_leaf(std::span<const at::Tensor> values, std::int64_t axis);

@@ -102,6 +102,11 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   return Colocation(variable);
 }
 
+StrategyExtended::OnLogicalDevice StrategyExtended::experimental_logical_device(int logical_device_id) {
+  strategy_.replicas().require_logical_device(0, logical_device_id);
+  return OnLogicalDevice(logical_device_id);
+}
+
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
   return strategy_.is_default() ? !variable.is_distributed() : variable.replicas() == &strategy_.replicas();
 }

@@ -82,6 +82,11 @@ class StrategyExtended {
   using Colocation = internal::BesideGuard;
   [[nodiscard]] Colocation colocate_vars_with(const Variable& variable);
 
+  // While it lives, variables made on this thread are on that logical device of each replica. Throws kUnimplemented for replicas
+  // without logical devices, kInvalidArgument for one that they do not have.
+  using OnLogicalDevice = internal::LogicalDeviceGuard;
+  [[nodiscard]] OnLogicalDevice experimental_logical_device(int logical_device_id);
+
   bool variable_created_in_scope(const Variable& variable) const;
   // The value of a variable across replicas.
   at::Tensor read_var(const Variable& variable) const { return variable.read_value(); }

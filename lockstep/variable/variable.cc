@@ -10,6 +10,7 @@
 #include "lockstep/collective/reduce_values.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
+#include "lockstep/split/split_tensor.h"
 #include "lockstep/variable/variable_state.h"
 
 namespace lockstep {
@@ -66,6 +67,13 @@ void require_shape(const Variable::State& state, const char* what, const at::Ten
 }
 
 }  // namespace
+
+at::Tensor Variable::State::seen(std::size_t component) const {
+  const auto& value = components[component];
+  if (logical_device == 0) return value;
+  const auto& home = replicas->logical_devices(static_cast<int>(component));
+  return split::make_tensor({home, false, split::Tiling(value.sizes().vec()), {value}, {logical_device}});
+}
 
 WorkerGroup* Variable::State::workers() const { return replicas == nullptr ? nullptr : replicas->workers(); }
 
@@ -139,7 +147,7 @@ at::Tensor Variable::value() const {
   const int replica = here();
   if (is_remote()) return state_->remote->read().requires_grad_(state_->components[0].requires_grad());
   if (replica < 0 && state_->is_on_read()) return state_->aggregate();
-  return state_->components[static_cast<std::size_t>(std::max(replica, 0))];
+  return state_->seen(static_cast<std::size_t>(std::max(replica, 0)));
 }
 
 at::Tensor Variable::read_value() const { return value().clone(); }
@@ -181,7 +189,8 @@ at::Tensor Variable::rows(const at::Tensor& ids) const {
   return value().index_select(0, ids.to(value().device(), at::kLong));
 }
 
-Variable& Variable::write(VariableWrite how, const at::Tensor& value, bool is_literal) {
+Variable& Variable::write(VariableWrite how, const at::Tensor& given_value, bool is_literal) {
+  const auto value = split::whole(given_value);
   const char* what = how == VariableWrite::kAssign ? "assign" : how == VariableWrite::kAdd ? "assign_add" : "assign_sub";
   const c10::NoGradGuard no_grad;
   if (!is_literal) require_shape(*state_, what, value);

@@ -176,6 +176,18 @@ class BesideGuard {
   const Variable* const previous_;
 };
 
+// While one is alive on a thread, the components of variables made there are on that logical device of each replica.
+class LogicalDeviceGuard {
+ public:
+  explicit LogicalDeviceGuard(int logical_device);
+  ~LogicalDeviceGuard();
+  LogicalDeviceGuard(const LogicalDeviceGuard&) = delete;
+  LogicalDeviceGuard& operator=(const LogicalDeviceGuard&) = delete;
+
+ private:
+  const int previous_;
+};
+
 // "foo_1/bar_2" -> "foo/bar": how variables made in different replicas are recognised as one.
 std::string canonical_variable_name(const std::string& name);
 

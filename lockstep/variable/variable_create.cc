@@ -18,6 +18,7 @@ namespace {
 thread_local int t_default_scopes = 0;
 thread_local const Variable* t_beside = nullptr;
 thread_local const char* t_no_variables = nullptr;
+thread_local int t_logical_device = 0;
 
 void require_valid(const VariableOptions& options, const at::Tensor& initial) {
   if (options.synchronization == VariableSynchronization::kNone)
@@ -94,6 +95,7 @@ std::shared_ptr<Variable::State> make_on_host(const std::shared_ptr<ReplicaSet>&
 std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& replicas, const Beginning& beginning,
                                             const VariableOptions& options) {
   if (replicas != nullptr && replicas->options().variable_host != nullptr) return make_on_host(replicas, beginning, options);
+  const int logical_device = replicas == nullptr ? 0 : t_logical_device;
   const auto given = beginning.part == nullptr
                          ? beginning.whole()
                          : part_of(beginning, options.name, beginning.shape, std::vector<std::int64_t>(beginning.shape.size()));
@@ -104,9 +106,12 @@ std::shared_ptr<Variable::State> make_state(const std::shared_ptr<ReplicaSet>& r
   const auto what = lockstep::str("the initial value of variable '", options.name, "'");
   const auto initial = is_alone ? given : value_of_first(*replicas->workers(), given, what.c_str());
   auto state = make_empty(replicas, options);
+  state->logical_device = logical_device;
   const int count = replicas == nullptr ? 1 : replicas->size();
   for (int replica = 0; replica < count; ++replica) {
-    const auto device = replicas == nullptr ? initial.device() : replicas->torch_device(replica);
+    const auto device = replicas == nullptr   ? initial.device()
+                        : logical_device != 0 ? replicas->require_logical_device(replica, logical_device)->at(logical_device)
+                                              : replicas->torch_device(replica);
     auto component = initial.detach().to(device, initial.scalar_type(), false, /*copy=*/true).contiguous();
     if (state->trainable && (component.is_floating_point() || component.is_complex())) component.requires_grad_();
     state->components.push_back(component);
@@ -222,6 +227,9 @@ Variable handle_of(std::shared_ptr<RemoteVariable> remote, const RemoteDescripti
 
 BesideGuard::BesideGuard(const Variable& variable) : variable_(variable), previous_(std::exchange(t_beside, &variable_)) {}
 BesideGuard::~BesideGuard() { t_beside = previous_; }
+
+LogicalDeviceGuard::LogicalDeviceGuard(int logical_device) : previous_(std::exchange(t_logical_device, logical_device)) {}
+LogicalDeviceGuard::~LogicalDeviceGuard() { t_logical_device = previous_; }
 
 NoVariables::NoVariables(const char* where) : previous_(std::exchange(t_no_variables, where)) {}
 NoVariables::~NoVariables() { t_no_variables = previous_; }
