@@ -76,6 +76,8 @@ TEST(Topology, NamesDevicesWithAJobAndWithout) {
 TEST(Topology, ListsPlacesWithoutADevice) {
   EXPECT_THAT(two_tasks().missing_devices(), ElementsAre(Coordinates{0, 1, 0, 0}, Coordinates{1, 0, 0, 1}));
   EXPECT_TRUE(two_tasks().has_missing_devices());
+  EXPECT_THAT(Topology({.mesh_shape = {2, 3, 1, 1}, .device_coordinates = {{{0, 0, 0, 0}, {0, 2, 0, 0}}}}).missing_devices(),
+              ElementsAre(Coordinates{0, 1, 0, 0}, Coordinates{1, 0, 0, 0}, Coordinates{1, 1, 0, 0}, Coordinates{1, 2, 0, 0}));
   EXPECT_THAT(Topology::of_devices(8, 2).missing_devices(), IsEmpty());
   EXPECT_FALSE(Topology::of_devices(8, 2).has_missing_devices());
 }
@@ -200,16 +202,17 @@ TEST(TopologyBytes, WithAMatchingSumStillHaveToMakeSense) {
   for (const std::vector<int>& numbers : {
            std::vector<int>{},
            {1, 1, 1, 1},
-           {1, 1, 1, 1, 1, 1, 0, 0, 0},                             // a coordinate too few
-           {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0},                       // one too many
-           {1, 1, 1, 1, 0, 1},                                      // no task
-           {1, 1, 1, 1, 1, 0},                                      // no device
-           {1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0},              // the same place twice
-           {1, 1, 1, 1, 1, 1, 0, 0, 0, 1},                          // outside the mesh
-           {0, 1, 1, 1, 1, 1, 0, 0, 0, 0},                          // no mesh
-           {1, 1, 1, 1, 1, 1, 0, 0, 0, 0x80},                       // a number without an end
-           {1, 1, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 1},  // a number of too many bytes
-           {1, 1, 1, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 1},           // more than an int
+           {1, 1, 1, 1, 1, 1, 0, 0, 0},                                // a coordinate too few
+           {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0},                          // one too many
+           {1, 1, 1, 1, 0, 1},                                         // no task
+           {1, 1, 1, 1, 1, 0},                                         // no device
+           {1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0},                 // the same place twice
+           {1, 1, 1, 1, 1, 1, 0, 0, 0, 1},                             // outside the mesh
+           {0, 1, 1, 1, 1, 1, 0, 0, 0, 0},                             // no mesh
+           {1, 1, 1, 1, 1, 1, 0, 0, 0, 0x80},                          // a number without an end
+           {1, 1, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01, 1},     // a number of too many bytes
+           {1, 1, 1, 0x81, 0x80, 0x80, 0x80, 0x10, 1, 1, 0, 0, 0, 0},  // 2^32 + 1
+           {1, 1, 1, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 1},              // more than an int
        })
     EXPECT_EQ(code_of([&] { Topology::from_serialized(sealed_numbers(numbers)); }), ErrorCode::kInvalidArgument)
         << join(" ", numbers);
