@@ -65,7 +65,7 @@ void reduce(Call& call) {
     for (std::int64_t d = 0; d < call.tensor(0).dim(); ++d) dims->push_back(d);
   const bool keeps = keeps_dimensions(call);
   const auto dtype_at = call.find("dtype");
-  const auto dtype = dtype_at ? call.arg(*dtype_at).toOptional<at::ScalarType>() : c10::nullopt;
+  const auto dtype = (dtype_at ? call.arg(*dtype_at) : c10::IValue()).toOptional<at::ScalarType>();
   std::int64_t count = 1;
   for (const auto d : *dims) count *= call.tensor(0).size(d);
 
