@@ -39,7 +39,7 @@ class Below {
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Below below;
   Call call(op, stack);
-  if (const auto* const here = OnDevice::current(); here != nullptr && !call.is_cut()) {
+  if (const auto* const here = OnDevice::current(); here != nullptr && !call.is_cut() && !call.writes()) {
     call.do_on(here->home(), here->device());
   } else {
     if (const auto rule = find_rule(op.schema().name())) rule(call);
@@ -99,6 +99,12 @@ bool Call::gives_one_tensor() const {
   return returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::TensorType;
 }
 
+bool Call::writes() const {
+  return std::ranges::any_of(op_.schema().arguments(), [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  });
+}
+
 bool Call::is_written(std::size_t index) const {
   const auto* const alias = op_.schema().arguments()[index].alias_info();
   return alias != nullptr && alias->isWrite();
@@ -153,16 +159,10 @@ void Call::do_whole() {
 
 void Call::do_on(const Home& home, int device) {
   const auto there = home->at(device);
-  const bool writes = std::ranges::any_of(tensors_, [&](auto index) { return is_written(index); });
-  if (writes || tensors_.empty()) {
-    results_ = call(args_);  // a tensor that is written to stays where it is
-    if (writes) return;
-  } else {
-    std::vector<c10::IValue> moved_there;
-    for (const auto& arg : args_)
-      moved_there.push_back(replaced(arg, [&](const at::Tensor& tensor) { return moved(whole(tensor), there); }));
-    results_ = call(std::move(moved_there));
-  }
+  std::vector<c10::IValue> args;
+  for (const auto& arg : args_)
+    args.push_back(replaced(arg, [&](const at::Tensor& tensor) { return moved(whole(tensor), there); }));
+  results_ = call(std::move(args));
   for (auto& result : *results_)
     if (result.isTensor() && result.toTensor().defined())
       result = make_tensor({home, false, Tiling(result.toTensor().sizes().vec()), {result.toTensor().to(there)}, {device}});

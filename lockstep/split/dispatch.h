@@ -35,6 +35,7 @@ class Call {
   // Null: it is not split.
   const SplitValue* value(std::size_t index) const { return find_value(tensor(index)); }
   bool is_written(std::size_t index) const;
+  bool writes() const;
   // The position of the argument of that name.
   std::optional<std::size_t> find(const char* argument) const;
   bool gives_one_tensor() const;

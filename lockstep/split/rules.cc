@@ -17,10 +17,10 @@ constexpr const char* kPointwise[] = {
     "log10",       "log1p",       "log2",        "log_sigmoid", "logaddexp",    "logical_and", "logical_not", "logical_or",
     "logical_xor", "logit",       "lt",          "masked_fill", "maximum",      "minimum",     "mish",        "mul",
     "multiply",    "nan_to_num",  "ne",          "neg",         "negative",     "ones_like",   "positive",    "pow",
-    "prelu",       "reciprocal",  "relu",        "relu6",       "remainder",    "round",       "rsqrt",       "rsub",
-    "selu",        "sigmoid",     "sign",        "silu",        "sin",          "sinh",        "softplus",    "softshrink",
-    "sqrt",        "square",      "sub",         "subtract",    "tan",          "tanh",        "threshold",   "true_divide",
-    "trunc",       "where",       "xlogy",       "zero",        "zeros_like"};
+    "reciprocal",  "relu",        "relu6",       "remainder",   "round",        "rsqrt",       "rsub",        "selu",
+    "sigmoid",     "sign",        "silu",        "sin",         "sinh",         "softplus",    "softshrink",  "sqrt",
+    "square",      "sub",         "subtract",    "tan",         "tanh",         "threshold",   "true_divide", "trunc",
+    "where",       "xlogy",       "zero",        "zeros_like"};
 
 constexpr const char* kAlongDimension[] = {"all",    "amax",        "amin",      "any",     "argmax", "argmin", "cumprod",
                                            "cumsum", "log_softmax", "logsumexp", "max",     "min",    "median", "nansum",

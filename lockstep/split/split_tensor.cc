@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "lockstep/base/error.h"
 #include "lockstep/split/dispatch.h"
 #include "lockstep/split/gradients.h"
 #include "lockstep/split/logical_parts.h"
@@ -22,7 +23,23 @@ class SplitTensorImpl final : public c10::TensorImpl {
 
   SplitValue& value() noexcept { return value_; }
 
+  // For Tensor::data(), which LibTorch does not ask us for.
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&, bool) const override {
+    return detached();
+  }
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&&, bool) const override {
+    return detached();
+  }
+  void shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>&) override {
+    throw Error(ErrorCode::kUnimplemented, "set_data() of a split tensor; make it whole first (without_annotation)");
+  }
+
  private:
+  c10::intrusive_ptr<c10::TensorImpl> detached() const {
+    auto value = value_;
+    for (auto& part : value.parts) part = part.detach();
+    return c10::make_intrusive<SplitTensorImpl>(std::move(value));
+  }
   const char* tensorimpl_type_name() const override { return "lockstep::split::SplitTensorImpl"; }
 
   SplitValue value_;

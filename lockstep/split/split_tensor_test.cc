@@ -102,6 +102,22 @@ TEST(SplitTensor, IsTakenInListsAndInBackward) {
   EXPECT_EQ(leaf.grad().sum().item<double>(), 12);
 }
 
+TEST(SplitTensor, HasDataWithoutItsGradients) {
+  const auto x = split_to(at::ones({4}).requires_grad_(), home_of(2), {2});
+  EXPECT_TRUE(x.requires_grad());
+  const auto data = x.data();
+  EXPECT_FALSE(data.requires_grad());
+  EXPECT_EQ(parts_of(data), 2);
+  EXPECT_EQ(data.sum().item<float>(), 4);
+  EXPECT_FALSE(x.detach().requires_grad());
+}
+
+TEST(SplitTensor, MayBeEmpty) {
+  const auto x = split_to(at::ones({0, 4}), home_of(2), {2, 1});
+  EXPECT_EQ((x + 1).sizes(), (std::vector<std::int64_t>{0, 4}));
+  EXPECT_EQ(x.sum().item<float>(), 0);
+}
+
 TEST(SplitTensor, OfOtherCutsAreBroughtTogether) {
   const auto home = home_of(4);
   const auto x = random({4, 8});
@@ -130,6 +146,19 @@ TEST(OnDevice, WhatIsComputedIsThere) {
   }
   EXPECT_EQ(find_value(at::ones({2}) * 2), nullptr);
   EXPECT_EQ(y.sum().item<float>(), 4);
+}
+
+TEST(OnDevice, TakesListsAndWritesInPlace) {
+  const auto home = home_of(2);
+  auto plain = at::ones({2});
+  const OnDevice here(home, 1);
+  const auto there = at::ones({2}) * 3;
+  EXPECT_EQ(at::cat({there, plain}).sum().item<float>(), 8);
+  there.add_(plain);
+  plain.mul_(there);
+  EXPECT_EQ(find_value(plain), nullptr);
+  EXPECT_EQ(plain.sum().item<float>(), 8);
+  EXPECT_EQ(split_to(plain, home, {2}).add(there).sum().item<float>(), 16);
 }
 
 }  // namespace

@@ -49,9 +49,9 @@ struct MirroredStrategy::Replicas {
 };
 
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const MirroredOptions& options)
-    : MirroredStrategy(Replicas(devices, options), options) {}
+    : MirroredStrategy(Resolved(), Replicas(devices, options), options) {}
 
-MirroredStrategy::MirroredStrategy(Replicas&& on, const MirroredOptions& options)
+MirroredStrategy::MirroredStrategy(Resolved, Replicas&& on, const MirroredOptions& options)
     : Strategy(std::move(on.devices), on.options,
                options.cross_device_ops ? options.cross_device_ops : default_cross_device_ops()) {
   std::vector<std::string> names;

@@ -43,7 +43,8 @@ class MirroredStrategy : public Strategy {
 
  private:
   struct Replicas;
-  MirroredStrategy(Replicas&& replicas, const MirroredOptions& options);
+  struct Resolved {};  // so that {} for a list of devices is never taken for this one's first argument
+  MirroredStrategy(Resolved, Replicas&& replicas, const MirroredOptions& options);
 };
 
 }  // namespace lockstep
