@@ -145,9 +145,9 @@ TEST(FirstVersionNumpyDataset, RefusesWhatHasNoRows) {
   refused(std::vector{at::ones({2}), at::ones({3})}, "array 1", "[2]", "[3]", "tuple");
   refused(std::vector{at::ones({2}), at::ones({2}, at::kLong)}, "array 1", "Float", "Long");
   refused(std::vector{at::ones({2}), at::Tensor()}, "array 1", "undefined");
-  refused(at::tensor(1.0), "dimension");
+  refused(at::scalar_tensor(1.0), "scalar");
   refused(std::pair(at::ones({2}), at::ones({3})), "2", "3");
-  refused(Element(), "component");
+  refused(Element(), "no tensor");
 }
 
 }  // namespace
