@@ -59,11 +59,29 @@ bool losses(ls::Strategy& strategy) {
   return std::abs(total - 1.5) < 1e-6;
 }
 
+// The first version's loop, under its own names.
+bool first_version() {
+  // [first_version]
+  namespace v1 = ls::compat::v1;
+  v1::MirroredStrategy strategy({"CPU:0", "CPU:1"});
+  auto iterator = strategy.make_dataset_iterator(ls::data::Dataset::range(16).batch(8));
+  std::int64_t total = 0;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    iterator.initialize();
+    for (int step = 0; step < 2; ++step) {  // a third would be kOutOfRange
+      auto sums = strategy.experimental_run([](torch::Tensor rows) { return rows.sum(); }, iterator);
+      total += strategy.reduce(v1::ReduceOp::kSum, sums).item<std::int64_t>();
+    }
+  }
+  // [first_version]
+  return total == 240;
+}
+
 }  // namespace
 
 int main() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
-  const bool is_right = merge_and_update(strategy) && input_function(strategy) && losses(strategy);
+  const bool is_right = merge_and_update(strategy) && input_function(strategy) && losses(strategy) && first_version();
   std::cout << (is_right ? "all results are right\n" : "a result is wrong\n");
   return is_right ? 0 : 1;
 }

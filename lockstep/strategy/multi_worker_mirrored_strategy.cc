@@ -168,9 +168,4 @@ std::string MultiWorkerMirroredStrategy::task_prefix() const {
 int MultiWorkerMirroredStrategy::num_workers() const noexcept { return job_ == nullptr ? 1 : job_->workers()->layout().size(); }
 int MultiWorkerMirroredStrategy::worker_rank() const noexcept { return job_ == nullptr ? 0 : job_->workers()->layout().rank; }
 
-experimental::MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(CommunicationImplementation communication,
-                                                                       std::shared_ptr<const ClusterResolver> cluster_resolver)
-    : lockstep::MultiWorkerMirroredStrategy(std::move(cluster_resolver), {.communication = {.implementation = communication}}) {
-}
-
 }  // namespace lockstep

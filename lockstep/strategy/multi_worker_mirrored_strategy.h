@@ -77,14 +77,4 @@ class MultiWorkerMirroredStrategy : public Strategy {
   std::unique_ptr<Job> job_;  // null: alone
 };
 
-namespace experimental {
-
-// The older name, with its older parameters.
-class MultiWorkerMirroredStrategy : public lockstep::MultiWorkerMirroredStrategy {
- public:
-  explicit MultiWorkerMirroredStrategy(CommunicationImplementation communication = CommunicationImplementation::kAuto,
-                                       std::shared_ptr<const ClusterResolver> cluster_resolver = nullptr);
-};
-
-}  // namespace experimental
 }  // namespace lockstep

@@ -160,6 +160,26 @@ void print_saved_models(MultiWorkerMirroredStrategy& strategy) {
   print(542, "[", join(",", files), "] [", has_all ? join(",", real_files().list(folder / "all")) : "", "]");
 }
 
+// The first version's strategy: its config, and two passes over data of every worker's own.
+void print_first_version() {
+  compat::v1::experimental::MultiWorkerMirroredStrategy strategy;
+  const auto config = strategy.update_config_proto({});
+  print(257, config.experimental.collective_group_leader, " [", join(",", config.device_filters), "] [",
+        join(",", config.graph_options.rewrite_options.scoped_allocator_opts.enable_op), "]");
+  auto iterator = strategy.make_input_fn_iterator([](const InputContext& context) {
+    print(256, context, ", ", context.num_replicas_in_sync, " replicas");
+    return Dataset::range(10 * context.input_pipeline_id, 10 * context.input_pipeline_id + 2);
+  });
+  std::vector<std::string> sums;
+  for (int pass = 0; pass < 2; ++pass) {
+    iterator.initialize();
+    for (int step = 0; step < 2; ++step)
+      sums.push_back(numbers(strategy.reduce("sum", strategy.experimental_run([](torch::Tensor x) { return x; }, iterator))));
+    sums.push_back(text_of(code_of_call([&] { iterator.get_next(); })));
+  }
+  print(46, join(" ", sums));
+}
+
 }  // namespace
 
 // part=pair: for two workers of one replica each; the others by name.
@@ -168,6 +188,7 @@ void cases(const Parameters& parameters) {
   if (part == "rebuilt") return print_rebuilt(parameters);
   if (part == "failure") return print_peer_failure(parameters);
   if (part == "recovery") return print_recovery(parameters);
+  if (part == "first_version") return print_first_version();
   MultiWorkerMirroredStrategy strategy(nullptr, options_of(parameters));
   print_cluster(strategy);
   if (part == "pair") {

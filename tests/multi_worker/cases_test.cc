@@ -36,6 +36,16 @@ std::vector<std::string> answers(const std::vector<Ending>& endings, int number)
   return all;
 }
 
+TEST(FirstVersionWorkers, HaveAConfigAndIteratorsOfTheirOwn) {
+  const auto endings = run_cases("first_version", {1, 1});
+  for (const auto& ending : endings) EXPECT_EQ(ending.exit_code, 0) << ending;
+  EXPECT_THAT(answers(endings, 257), ElementsAre("/job:worker/replica:0/task:0 [/job:worker/task:0] [CollectiveReduce]",
+                                                 "/job:worker/replica:0/task:0 [/job:worker/task:1] [CollectiveReduce]"));
+  EXPECT_THAT(answers(endings, 256), ElementsAre("tf.distribute.InputContext(input pipeline id 0, total: 2), 2 replicas",
+                                                 "tf.distribute.InputContext(input pipeline id 1, total: 2), 2 replicas"));
+  EXPECT_THAT(answers(endings, 46), Each("10 12 kOutOfRange 10 12 kOutOfRange"));
+}
+
 // Two workers of one replica each answer all their cases in one run.
 class TwoWorkers : public ::testing::Test {
  protected:

@@ -19,7 +19,7 @@ const std::vector<Suite> kSuites = {
     {"schedules", answer_schedules},
     {"sharded_variable", answer_sharded_variable, difference_in_sharded_variable},
     {"tf_config", answer_tf_config},
-    {"v1", answer_v1},
+    {"v1", answer_v1, difference_in_v1},
     {"variables", answer_variables, difference_in_variables},
 };
 

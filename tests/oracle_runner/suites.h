@@ -39,6 +39,7 @@ std::optional<Difference> difference_in_sharded_variable(const Case& one);
 Json answer_tf_config(const Case& one);
 const std::map<std::string, Json (*)(const Case&)>& cluster_apis();  // the part of tf_config that is about clusters
 Json answer_v1(const Case& one);
+std::optional<Difference> difference_in_v1(const Case& one);
 Json answer_variables(const Case& one);
 std::optional<Difference> difference_in_variables(const Case& one);
 
