@@ -54,9 +54,10 @@ PAGES = {
 OTHERS = "Other names on the pages"
 # What the pages name in their text and code.
 OTHER_NAMES = """
-tf.distribute.MirroredStrategy tf.distribute.OneDeviceStrategy tf.distribute.TPUStrategy tf.distribute.experimental.TPUStrategy
-TPUStrategy.gather experimental_device_assignment tf.distribute.get_strategy tf.distribute.get_replica_context
-tf.distribute.RunOptions ReplicaContext.replica_id_in_sync_group ReplicaContext.all_reduce ReplicaContext.all_gather
+tf.distribute.MirroredStrategy tf.distribute.OneDeviceStrategy tf.distribute.TPUStrategy
+tf.distribute.experimental.TPUStrategy TPUStrategy.gather experimental_device_assignment tf.distribute.get_strategy
+tf.distribute.get_replica_context tf.distribute.RunOptions tf.distribute.ReplicaContext
+ReplicaContext.replica_id_in_sync_group ReplicaContext.all_reduce ReplicaContext.all_gather tf.distribute.StrategyExtended
 StrategyExtended.reduce_to StrategyExtended.batch_reduce_to extended.call_for_each_replica extended.worker_devices
 extended.colocate_vars_with tf.distribute.DistributedValues PerReplica Mirrored tf.distribute.ReduceOp ReduceOp.SUM
 ReduceOp.MEAN tf.Variable MirroredVariable tf.VariableSynchronization.ON_READ tf.variable_creator_scope tf.IndexedSlices
@@ -70,16 +71,16 @@ tf.data.TextLineDataset tf.data.experimental.DistributeOptions DistributeOptions
 tf.data.experimental.AutoShardPolicy AutoShardPolicy.AUTO AutoShardPolicy.OFF tf.distribute.cluster_resolver.ClusterResolver
 ClusterResolver.task_type ClusterResolver.task_id ClusterResolver.num_accelerators
 tf.distribute.cluster_resolver.TFConfigClusterResolver TF_CONFIG tf.distribute.cluster_resolver.TPUClusterResolver
-tf.config.experimental_connect_to_cluster tf.tpu.experimental.initialize_tpu_system tf.tpu.experimental.DeviceAssignment.build
-computation_shape num_replicas tf.distribute.experimental.CommunicationOptions
+tf.config.experimental_connect_to_cluster tf.tpu.experimental.initialize_tpu_system
+tf.tpu.experimental.DeviceAssignment.build computation_shape num_replicas tf.distribute.experimental.CommunicationOptions
 tf.distribute.experimental.CommunicationImplementation CommunicationImplementation.AUTO CommunicationImplementation.RING
 CommunicationImplementation.NCCL tf.distribute.experimental.CollectiveCommunication.AUTO CrossDeviceOps NcclAllReduce
-tf.distribute.experimental.partitioners.Partitioner MinSizePartitioner min_shard_bytes max_shards tf.keras.Model Model.compile
-Model.fit Model.evaluate Model.predict Model.save tf.saved_model.save checkpoint.restore tf.keras.Sequential
+tf.distribute.experimental.partitioners.Partitioner MinSizePartitioner min_shard_bytes max_shards tf.keras.Model
+Model.compile Model.fit Model.evaluate Model.predict Model.save tf.saved_model.save checkpoint.restore tf.keras.Sequential
 tf.keras.layers.Dense tf.keras.optimizers.SGD optimizer.apply_gradients tf.keras.losses.sparse_categorical_crossentropy
 tf.keras.metrics tf.GradientTape tape.gradient tf.function tf.Tensor tf.constant tf.identity tf.add tf.range tf.reshape
-tf.expand_dims tf.random.uniform np.array np.ones np.float32 np.random.random np.random.randint tf.device tf.ConfigProto
-tf.estimator.Estimator tf.estimator.RunConfig
+tf.expand_dims tf.random.uniform np.array np.ones np.float32 np.random.random np.random.randint tf.device Tensor.device iter
+next tf.ConfigProto tf.estimator.Estimator tf.estimator.RunConfig
 """.split()
 
 
