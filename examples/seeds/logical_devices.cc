@@ -83,10 +83,31 @@ void split_over_devices() {
   expect_close(strategy.gather(outputs, /*axis=*/0), model(images));
 }
 
+// What the page's ValueError is about.
+void what_is_refused() {
+  const auto topology = ls::Topology::of_devices(4, /*cores_per_chip=*/2);
+  const auto device_assignment = ls::DeviceAssignment::build(topology, {.computation_shape = {1, 1, 1, 2}, .num_replicas = 2});
+  ls::MirroredStrategy strategy(cpus(4), {.device_assignment = device_assignment});
+  const auto expect_refused = [&](const std::function<torch::Tensor(torch::Tensor)>& annotate) {
+    std::optional<ls::ErrorCode> code;
+    try {
+      strategy.run([&] { annotate(torch::ones({4, 3})); });
+    } catch (const ls::Error& error) {
+      code = error.code();
+    }
+    expect(code == ls::ErrorCode::kInvalidArgument);
+  };
+  expect_refused([&](torch::Tensor x) { return strategy.experimental_assign_to_logical_device(x, 2); });       // there are 0 and 1
+  expect_refused([&](torch::Tensor x) { return strategy.experimental_split_to_logical_devices(x, {2}); });     // two dimensions
+  expect_refused([&](torch::Tensor x) { return strategy.experimental_split_to_logical_devices(x, {2, 2}); });  // two devices
+  expect_refused([&](torch::Tensor x) { return strategy.experimental_split_to_logical_devices(x, {1, 2}); });  // 3 columns
+}
+
 }  // namespace
 
 int main() {
   return run_blocks({{"strategy_03", assign_to_a_device},
                      {"strategy_14", replicate_to_all_devices},
-                     {"strategy_15", split_over_devices}});
+                     {"strategy_15", split_over_devices},
+                     {"what is refused", what_is_refused}});
 }
