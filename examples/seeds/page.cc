@@ -1,16 +1,18 @@
 #include "page.h"
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <mutex>
 #include <sstream>
 
 namespace seeds {
 namespace {
 
 std::string g_block;  // that is running
-std::atomic<int> g_wrong = 0;  // replicas expect things, too
+
+std::mutex g_mutex;  // replicas expect things, too
+std::vector<std::string> g_wrong;
 
 std::string decimal(double number) {
   std::ostringstream out;
@@ -35,8 +37,8 @@ std::string facts_of(const torch::Tensor& tensor) {
 }
 
 void complain(const std::source_location& where, const std::string& what) {
-  ++g_wrong;
-  std::cerr << where.file_name() << ":" << where.line() << ": " << g_block << ": " << what << "\n";
+  const std::lock_guard lock(g_mutex);
+  g_wrong.push_back(std::string(where.file_name()) + ":" + std::to_string(where.line()) + ": " + g_block + ": " + what);
 }
 
 }  // namespace
@@ -59,7 +61,7 @@ std::string text_of(const ls::Variable& variable) {
 
 void shows_text(const std::string& text, const std::string& expected, std::source_location where) {
   std::cout << text << "\n";
-  if (text != expected) complain(where, "the page has\n" + expected + "\n");
+  if (text != expected) complain(where, "it printed\n" + text + "\nand the page has\n" + expected);
 }
 
 void expect(bool claim, std::source_location where) {
@@ -74,11 +76,12 @@ int run_blocks(std::initializer_list<Block> blocks) {
       block.run();
     } catch (const std::exception& error) {
       complain(std::source_location::current(), error.what());
-      return 1;  // other workers would wait for this one
+      break;  // other workers would wait for this one
     }
   }
-  std::cout << blocks.size() << " blocks, " << g_wrong << " wrong\n";
-  return g_wrong == 0 ? 0 : 1;
+  for (const auto& wrong : g_wrong) std::cerr << wrong << "\n";
+  std::cout << blocks.size() << " blocks, " << g_wrong.size() << " wrong\n";
+  return g_wrong.empty() ? 0 : 1;
 }
 
 }  // namespace seeds
