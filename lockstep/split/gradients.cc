@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace lockstep::split {
 namespace {
@@ -28,6 +29,19 @@ class CutGradient final : public torch::autograd::Node {
   const std::vector<int> devices_;
 };
 
+// Older versions of LibTorch share nodes by a std::shared_ptr, newer ones by a pointer of their own.
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+template <typename Pointer>
+Pointer make_node(torch::autograd::edge_list edges, const SplitValue& value) {
+  if constexpr (std::is_constructible_v<Pointer, CutGradient*>) {
+    return Pointer(new CutGradient(std::move(edges), value));
+  } else {
+    using Kind = std::conditional_t<std::is_void_v<Pointer>, void, CutGradient>;  // looked at only where it is used
+    return c10::make_intrusive<Kind>(std::move(edges), value);
+  }
+}
+
 }  // namespace
 
 void connect(const at::Tensor& front, const SplitValue& value) {
@@ -38,7 +52,7 @@ void connect(const at::Tensor& front, const SplitValue& value) {
     edges.push_back(part.requires_grad() ? torch::autograd::impl::gradient_edge(part) : torch::autograd::Edge());
     if (value.is_replicated) break;
   }
-  const std::shared_ptr<torch::autograd::Node> node(new CutGradient(std::move(edges), value), torch::autograd::deleteNode);
+  const auto node = make_node<NodePointer>(std::move(edges), value);
   const auto input = node->add_input_metadata(front);
   torch::autograd::impl::set_gradient_edge(front, {node, input});
 }
