@@ -341,22 +341,6 @@ void ReplicaSet::set_strategy(Strategy* strategy) noexcept { state_->strategy = 
 const std::vector<LogicalDevice>& ReplicaSet::devices() const noexcept { return state_->devices; }
 c10::Device ReplicaSet::torch_device(int replica) const { return state_->torch_devices[state_->require_replica(replica)]; }
 const ReplicaSetOptions& ReplicaSet::options() const noexcept { return state_->options; }
-const split::Home& ReplicaSet::logical_devices(int replica) const {
-  const auto r = state_->require_replica(replica);
-  if (state_->options.logical_devices.empty())
-    throw Error(ErrorCode::kUnimplemented,
-                "the replicas of this strategy have no logical devices; make it with MirroredOptions::device_assignment");
-  return state_->options.logical_devices[r];
-}
-
-const split::Home& ReplicaSet::require_logical_device(int replica, int logical_device_id) const {
-  const auto& home = logical_devices(replica);
-  if (logical_device_id >= 0 && logical_device_id < home->count()) return home;
-  throw Error(ErrorCode::kInvalidArgument,
-              str("logical device ", logical_device_id, " does not exist: replica ", first_replica() + replica, " has ",
-                  home->count(), ", numbered from 0 (", join(", ", home->names), ")"));
-}
-
 int ReplicaSet::intra_op_threads() const noexcept { return state_->threads_each; }
 Group& ReplicaSet::group(int replica) { return state_->current[static_cast<std::size_t>(replica)]->group(replica); }
 bool ReplicaSet::is_running_here() const noexcept { return state_->turn_owner.load() == std::this_thread::get_id(); }

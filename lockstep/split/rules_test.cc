@@ -1,4 +1,4 @@
-#include "lockstep/split/testing.h"
+#include "tests/support/split_testing.h"
 
 namespace lockstep::split {
 namespace {

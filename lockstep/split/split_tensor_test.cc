@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "lockstep/split/on_device.h"
-#include "lockstep/split/testing.h"
+#include "tests/support/split_testing.h"
 
 namespace lockstep::split {
 namespace {

@@ -82,8 +82,8 @@ class StrategyExtended {
   using Colocation = internal::BesideGuard;
   [[nodiscard]] Colocation colocate_vars_with(const Variable& variable);
 
-  // While it lives, variables made on this thread are on that logical device of each replica. Throws kUnimplemented for replicas
-  // without logical devices, kInvalidArgument for one that they do not have.
+  // While it lives, variables made on this thread are on that logical device of each replica. Throws kUnimplemented for
+  // replicas without logical devices, kInvalidArgument for one that they do not have.
   using OnLogicalDevice = internal::LogicalDeviceGuard;
   [[nodiscard]] OnLogicalDevice experimental_logical_device(int logical_device_id);
 
