@@ -127,7 +127,7 @@ struct CoordinationClient::State {
   bool is_ending = false;
   bool was_answered = true;  // the last tell()
   bool has_given_up = false;
-  bool is_asking = false;  // the watcher's question is under way
+  bool is_asking = true;  // the watcher asks, again and again, and is answered
 
   std::unique_ptr<Lifeline> lifeline;
   std::jthread heartbeat;  // the threads are last: joined first
@@ -228,17 +228,13 @@ bool CoordinationClient::State::is_heard() const {
 
 void CoordinationClient::State::watch_failures(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    {
-      const std::lock_guard lock(mu);
-      is_asking = true;
-    }
     rpc::Members answer;
     const auto status = call(kFailurePoll + kOnTheWay, [&](grpc::ClientContext& context) {
       return stub->AwaitFailure(&context, wait_message("", kFailurePoll), &answer);
     });
     if (status.ok() && answer.has_failure()) set_failure(internal::from_message(answer.failure()));
     std::unique_lock lock(mu);
-    is_asking = false;
+    is_asking = status.ok();
     changed.notify_all();
     if (!status.ok()) changed.wait_for(lock, kRetry, [&] { return is_ending; });
     if (is_ending || failure) return;
@@ -280,7 +276,7 @@ void CoordinationClient::State::throw_failure_or(const grpc::Status& status, con
   if (status.ok()) return;
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED) {
     std::unique_lock lock(mu);
-    changed.wait_for(lock, kRetry, [&] { return failure.has_value(); });  // the lifeline knows more
+    changed.wait_for(lock, kReason + kRetry, [&] { return failure.has_value(); });  // the lifeline knows more
     if (failure) throw Error(failure->code, str(what, ": ", failure->message));
   }
   internal::throw_if_bad(status, what);

@@ -182,11 +182,6 @@ at::Tensor ReplicaContext::all_gather_leaf(const at::Tensor& value, std::int64_t
   return internal::differentiable_all_gather(replicas_.group(local_replica_id_), value, axis);
 }
 
-split::OnDevice ReplicaContext::experimental_logical_device(int logical_device_id) const {
-  require_current("experimental_logical_device");
-  return {replicas_.require_logical_device(local_replica_id_, logical_device_id), logical_device_id};
-}
-
 void ReplicaContext::barrier() {
   require_current("barrier");
   if (&replicas_ != &internal::default_replicas()) replicas_.group(local_replica_id_).barrier("barrier");

@@ -19,7 +19,6 @@
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/nest.h"
 #include "lockstep/replica/replica_set.h"
-#include "lockstep/split/on_device.h"
 
 namespace lockstep {
 
@@ -67,10 +66,6 @@ class ReplicaContext {
   // structure is gathered. Differentiable. IndexedSlices are kUnimplemented.
   template <typename T>
   T all_gather(const T& value, std::int64_t axis, const CommunicationOptions& options = {});
-
-  // While it lives, what this thread computes is on that logical device of the replica, and stays there; but where operands are
-  // split over several. Throws as Strategy::experimental_assign_to_logical_device does.
-  split::OnDevice experimental_logical_device(int logical_device_id) const;
 
   // All replicas wait for each other.
   void barrier();

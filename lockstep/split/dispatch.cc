@@ -1,50 +1,30 @@
 #include "lockstep/split/dispatch.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/split/gradients.h"
-#include "lockstep/split/on_device.h"
 #include "lockstep/split/rules.h"
 
 namespace lockstep::split {
 namespace {
 
-thread_local const OnDevice* t_on = nullptr;
-
 bool has_lists_of_tensors(const c10::IValue& value) {
   return value.isTensorList() || (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList());
 }
 
-// LibTorch's operations below ours are done as ever, also where an OnDevice makes all of them come here.
-class Below {
- public:
-  Below() : was_included_(c10::impl::tls_is_dispatch_key_included(kSplitKey)) {
-    c10::impl::tls_set_dispatch_key_included(kSplitKey, false);
-  }
-  ~Below() { c10::impl::tls_set_dispatch_key_included(kSplitKey, was_included_); }
-  Below(const Below&) = delete;
-  Below& operator=(const Below&) = delete;
-
- private:
-  const bool was_included_;
-};
-
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Below below;
   Call call(op, stack);
-  if (const auto* const here = OnDevice::current(); here != nullptr && !call.is_cut() && !call.writes()) {
-    call.do_on(here->home(), here->device());
-  } else {
-    if (const auto rule = find_rule(op.schema().name())) rule(call);
-    if (!call.is_done()) call.do_whole();
-  }
+  if (const auto rule = find_rule(op.schema().name()); rule != nullptr && call.has_one_home()) rule(call);
+  if (!call.is_done()) call.do_whole();
+  call.mark_views();
   call.put_results(stack);
 }
 
@@ -59,26 +39,41 @@ void register_operations() {
 }
 
 Call::Call(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op_(op) {
-  const auto count = op.schema().arguments().size();
+  const auto& arguments = op.schema().arguments();
+  const auto count = arguments.size();
   args_.assign(std::make_move_iterator(stack->end() - static_cast<std::ptrdiff_t>(count)),
                std::make_move_iterator(stack->end()));
   stack->resize(stack->size() - count);
   const auto note = [&](const at::Tensor& tensor) {
     const auto* const value = find_value(tensor);
     if (value == nullptr) return;
+    require_own_gradients(tensor, name());
     if (home_ == nullptr) home_ = value->home;
+    has_one_home_ = has_one_home_ && home_ == value->home;
     is_cut_ = is_cut_ || value->parts.size() > 1;
+    is_of_copy_ = is_of_copy_ || value->is_copy_of_view;
   };
   for (std::size_t index = 0; index < args_.size(); ++index) {
     const auto& arg = args_[index];
     if (arg.isTensor() && arg.toTensor().defined()) {
       tensors_.push_back(index);
       note(arg.toTensor());
+      if (is_written(index)) require_writable(arg.toTensor());
     } else if (has_lists_of_tensors(arg)) {
-      for (const c10::IValue& one : arg.toListRef())
-        if (one.isTensor()) note(one.toTensor());
+      for (const c10::IValue& one : arg.toListRef()) {
+        if (!one.isTensor()) continue;
+        note(one.toTensor());
+        if (find_value(one.toTensor()) != nullptr && is_written(index))
+          throw Error(ErrorCode::kUnimplemented, str(name(), " writes to a list with split tensors; write to each alone"));
+      }
     }
   }
+}
+
+void Call::require_writable(const at::Tensor& tensor) const {
+  if (const auto* const value = find_value(tensor); value != nullptr && value->is_copy_of_view)
+    throw Error(ErrorCode::kUnimplemented,
+                str(name(), " writes to a view of a split tensor, which would not reach it; write to the tensor itself"));
 }
 
 at::Tensor Call::tensor(std::size_t index) const { return args_[index].isTensor() ? args_[index].toTensor() : at::Tensor(); }
@@ -99,15 +94,11 @@ bool Call::gives_one_tensor() const {
   return returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::TensorType;
 }
 
-bool Call::writes() const {
-  return std::ranges::any_of(op_.schema().arguments(), [](const c10::Argument& argument) {
-    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-  });
-}
-
+// LibTorch does not say of all arguments that they are written to.
 bool Call::is_written(std::size_t index) const {
-  const auto* const alias = op_.schema().arguments()[index].alias_info();
-  return alias != nullptr && alias->isWrite();
+  const auto& argument = op_.schema().arguments()[index];
+  if (argument.name() == "running_mean" || argument.name() == "running_var") return true;
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
 std::vector<c10::IValue> Call::call(std::vector<c10::IValue> args) const {
@@ -140,49 +131,44 @@ void Call::write_back(const std::vector<c10::IValue>& wholes) {
     if (now.sizes() != tensor(index).sizes() || now.scalar_type() != tensor(index).scalar_type())
       throw Error(ErrorCode::kUnimplemented,
                   str(name(), " changes the shape or the dtype of a split tensor; make it whole first"));
-    if (value->is_replicated) value->parts = find_value(replicate_to(now, value->home))->parts;
-    else value->parts = cut(now, value->tiling, *value->home, value->devices);
+    // Into the parts: others may share them (data(), a variable's component).
+    for (std::size_t k = 0; k < value->parts.size(); ++k)
+      value->parts[k].copy_(fetch(now, value->is_replicated ? whole_region(now.sizes().vec()) : value->tiling.tile(k),
+                                  *value->home, value->devices[k]));
     connect(tensor(index), *value);
     for (auto& result : *results_)
       if (result.isTensor() && result.toTensor().is_same(now)) result = args_[index];
   }
 }
 
+// What LibTorch gives as views of whole tensors are views of copies: writes to them have to be refused.
+void Call::mark_views() {
+  constexpr std::array kMayCopy = {"aten::to", "aten::reshape", "aten::flatten", "aten::contiguous"};
+  if (home_ == nullptr || !(is_whole_ || is_of_copy_) || std::ranges::find(kMayCopy, name()) != kMayCopy.end()) return;
+  const auto mark = [&](const at::Tensor& result) {
+    return find_value(result) == nullptr ? make_copy_of_view(result, home_) : result;
+  };
+  const auto& returns = op_.schema().returns();
+  for (std::size_t k = 0; k < returns.size() && k < results_->size(); ++k) {
+    if (returns[k].alias_info() == nullptr || returns[k].alias_info()->isWrite()) continue;
+    (*results_)[k] = replaced((*results_)[k], mark);
+  }
+}
+
 void Call::do_whole() {
-  if (is_cut())
+  if (is_cut_)
     log_once(LogLevel::kInfo, str(name(), " of a split tensor is computed whole, on the first logical device of its replica"));
   std::vector<c10::IValue> wholes;
-  for (const auto& arg : args_) wholes.push_back(replaced(arg, [](const at::Tensor& tensor) { return whole(tensor); }));
+  for (std::size_t index = 0; index < args_.size(); ++index) {
+    const bool writes = is_written(index);
+    wholes.push_back(replaced(args_[index], [&](const at::Tensor& tensor) {
+      const auto value = whole(tensor);
+      return writes && find_value(tensor) != nullptr ? value.clone() : value;
+    }));
+  }
   results_ = call(wholes);
   write_back(wholes);
-}
-
-void Call::do_on(const Home& home, int device) {
-  const auto there = home->at(device);
-  std::vector<c10::IValue> args;
-  for (const auto& arg : args_)
-    args.push_back(replaced(arg, [&](const at::Tensor& tensor) { return moved(whole(tensor), there); }));
-  results_ = call(std::move(args));
-  for (auto& result : *results_)
-    if (result.isTensor() && result.toTensor().defined())
-      result = make_tensor({home, false, Tiling(result.toTensor().sizes().vec()), {result.toTensor().to(there)}, {device}});
-}
-
-const OnDevice* OnDevice::current() noexcept { return t_on; }
-
-OnDevice::OnDevice(Home home, int device)
-    : previous_(t_on),
-      was_included_(c10::impl::tls_is_dispatch_key_included(kSplitKey)),
-      home_(std::move(home)),
-      device_(device) {
-  register_operations();
-  t_on = this;
-  c10::impl::tls_set_dispatch_key_included(kSplitKey, device_ != 0);
-}
-
-OnDevice::~OnDevice() {
-  t_on = previous_;
-  c10::impl::tls_set_dispatch_key_included(kSplitKey, was_included_);
+  is_whole_ = true;
 }
 
 }  // namespace lockstep::split

@@ -35,12 +35,11 @@ class Call {
   // Null: it is not split.
   const SplitValue* value(std::size_t index) const { return find_value(tensor(index)); }
   bool is_written(std::size_t index) const;
-  bool writes() const;
   // The position of the argument of that name.
   std::optional<std::size_t> find(const char* argument) const;
   bool gives_one_tensor() const;
-  // Whether an argument has several parts.
-  bool is_cut() const noexcept { return is_cut_; }
+  // Whether all split arguments are of one replica.
+  bool has_one_home() const noexcept { return has_one_home_; }
   // The devices of the split argument that comes first; null: there is none.
   const Home& home() const noexcept { return home_; }
 
@@ -57,8 +56,8 @@ class Call {
 
   // On the first device, with whole tensors.
   void do_whole();
-  // On that device, with whole tensors, where the results stay.
-  void do_on(const Home& home, int device);
+  // After it is done.
+  void mark_views();
 
  private:
   // `arg` with the tensors in it replaced.
@@ -66,12 +65,16 @@ class Call {
   c10::IValue replaced(const c10::IValue& arg, const F& fn) const;
   // After an operation that has written to `wholes`: the split arguments get it, and are what the results name.
   void write_back(const std::vector<c10::IValue>& wholes);
+  void require_writable(const at::Tensor& tensor) const;
 
   const c10::OperatorHandle& op_;
   std::vector<c10::IValue> args_;
   std::vector<std::size_t> tensors_;
   Home home_ = nullptr;
-  bool is_cut_ = false;
+  bool is_cut_ = false;  // an argument has several parts
+  bool has_one_home_ = true;
+  bool is_of_copy_ = false;  // an argument is a copy of a view
+  bool is_whole_ = false;    // it was done whole
   std::optional<std::vector<c10::IValue>> results_;
 };
 

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
 namespace lockstep::split {
 namespace {
 
@@ -20,7 +23,7 @@ class CutGradient final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     if (!gradients[0].defined()) return torch::autograd::variable_list(num_outputs());
     // Of copies the first has it all.
-    if (num_outputs() == 1) return {whole(gradients[0])};
+    if (num_outputs() == 1) return {moved(whole(gradients[0]), home_->at(devices_[0]))};
     return cut(whole(gradients[0]), tiling_, *home_, devices_);
   }
 
@@ -44,9 +47,25 @@ Pointer make_node(torch::autograd::edge_list edges, const SplitValue& value) {
 
 }  // namespace
 
+void require_own_gradients(const at::Tensor& front, const std::string& what) {
+  if (!front.requires_grad()) return;
+  if (!front.is_leaf() && dynamic_cast<const CutGradient*>(front.grad_fn().get()) != nullptr) return;
+  throw Error(ErrorCode::kUnimplemented,
+              str(what,
+                  ": the split tensor was given a gradient of its own (by requires_grad_(), or by a "
+                  "torch::autograd::Function), which would be lost; mark the tensor that is annotated, or use "
+                  "without_annotation()"));
+}
+
 void connect(const at::Tensor& front, const SplitValue& value) {
+  if (std::ranges::none_of(value.parts, [](const at::Tensor& part) { return part.requires_grad(); })) {
+    if (auto* const meta = torch::autograd::impl::get_autograd_meta(front)) {
+      meta->grad_fn_ = nullptr;
+      meta->requires_grad_ = false;
+    }
+    return;
+  }
   if (!at::GradMode::is_enabled()) return;
-  if (std::ranges::none_of(value.parts, [](const at::Tensor& part) { return part.requires_grad(); })) return;
   torch::autograd::edge_list edges;
   for (const auto& part : value.parts) {
     edges.push_back(part.requires_grad() ? torch::autograd::impl::gradient_edge(part) : torch::autograd::Edge());

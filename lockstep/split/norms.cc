@@ -62,7 +62,7 @@ void batch_norm(Call& call) {
   if (x.dim() < 2 || value->tiling.is_cut(1) || !is_precise || x.numel() == 0) return;
   if (norm.is_training ? x.numel() / x.size(1) < 2 : !norm.running_mean.defined() || !norm.running_var.defined()) return;
   for (const auto& numbers : {norm.weight, norm.bias, norm.running_mean, norm.running_var})
-    if (numbers.defined() && numbers.numel() != x.size(1)) return;
+    if (numbers.defined() && (numbers.numel() != x.size(1) || numbers.scalar_type() != x.scalar_type())) return;
   call.give(normalized(norm));
 }
 
@@ -74,7 +74,7 @@ void layer_norm(Call& call) {
   if (shape.size() > dims) return;
   for (auto d = dims - shape.size(); d < dims; ++d)
     if (value->tiling.is_cut(d)) return;
-  SplitValue result{value->home, false, value->tiling, {}, value->devices};
+  SplitValue result{value->home, false, false, value->tiling, {}, value->devices};
   for (std::size_t k = 0; k < value->parts.size(); ++k) {
     auto args = call.args();
     args[0] = value->parts[k];

@@ -68,12 +68,13 @@ void pointwise(Call& call) {
   std::optional<std::size_t> written;
   for (const auto index : call.tensors())
     if (call.is_written(index)) written = index;
-  if (written) {  // its own parts are written to
+  if (written && *written != 0) return;  // out=
+  if (written) {                         // its own parts are written to
     auto* const value = find_value(call.tensor(*written));
     if (value == nullptr || call.tensor(*written).sizes() != at::IntArrayRef(plan.sizes)) return;
-    if (plan.leader && *plan.leader != *written && (value->is_replicated || value->tiling != plan.tiling)) return;
+    if (plan.leader && (value->is_replicated || value->tiling != plan.tiling || value->devices != plan.devices)) return;
   }
-  SplitValue result{call.home(), !plan.leader, Tiling(plan.sizes), {}, {}};
+  SplitValue result{call.home(), !plan.leader, false, Tiling(plan.sizes), {}, {}};
   if (plan.leader) {
     result.tiling = plan.tiling;
     result.devices = plan.devices;
@@ -97,6 +98,8 @@ void convert(Call& call) {
   pointwise(call);
 }
 
+void never_shared(Call& call) { call.give(std::vector<c10::IValue>{false}); }
+
 void same_cuts(Call& call) {
   const auto* const value = call.value(0);
   if (value == nullptr || value->is_replicated || !call.gives_one_tensor() || call.is_written(0)) return;
@@ -105,7 +108,7 @@ void same_cuts(Call& call) {
   const auto result = call.call_one(std::move(args));
   if (result.sizes() != call.tensor(0).sizes()) return call.give(result);
   call.give(make_tensor(
-      {value->home, false, value->tiling, cut(result, value->tiling, *value->home, value->devices), value->devices}));
+      {value->home, false, false, value->tiling, cut(result, value->tiling, *value->home, value->devices), value->devices}));
 }
 
 }  // namespace lockstep::split

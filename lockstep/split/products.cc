@@ -29,7 +29,7 @@ at::Tensor compute(const Product& product) {
   const auto& value = *find_value(product.cut);
   const auto tiling = value.tiling.without_cuts(product.inner, product.sizes[product.inner]);
   std::vector<std::vector<at::Tensor>> groups(tiling.tiles());
-  SplitValue result{value.home, false, tiling, {}, std::vector<int>(tiling.tiles())};
+  SplitValue result{value.home, false, false, tiling, {}, std::vector<int>(tiling.tiles())};
   for (std::size_t k = 0; k < value.parts.size(); ++k) {
     auto position = value.tiling.position(k);
     position[product.inner] = 0;
@@ -106,6 +106,9 @@ at::Tensor product_of(const at::Tensor& a, const at::Tensor& b) {
 
 void multiply(Call& call) {
   if (call.tensors().size() != 2) return;  // one more gets the result
+  const auto dims = call.name() == "aten::mm" ? 2 : call.name() == "aten::bmm" ? 3 : 0;
+  if (dims != 0 && (call.tensor(0).dim() != dims || call.tensor(1).dim() != dims)) return;
+  if (dims == 3 && call.tensor(0).size(0) != call.tensor(1).size(0)) return;
   if (const auto product = product_of(call.tensor(0), call.tensor(1)); product.defined()) call.give(product);
 }
 
@@ -115,16 +118,18 @@ void linear(Call& call) {
   const auto weight = call.tensor(1);
   const auto bias = call.tensor(2);
   if (x.dim() < 2 || weight.dim() != 2 || x.size(-1) != weight.size(1)) return;
+  if (bias.defined() && (bias.dim() > 1 || bias.scalar_type() != x.scalar_type())) return;
   const bool is_of_rows =
       is_tiled(x) && is_tiled_further(x, weight) && !find_value(x)->tiling.is_cut(static_cast<Dimension>(x.dim() - 1));
   if (!is_of_rows) {
     const auto product = product_of(x, at::t(weight));
     if (!product.defined()) return;
-    return call.give(bias.defined() ? at::add(product, bias) : product);
+    return call.give(bias.defined() ? at::add(product, bias.to(product.scalar_type())) : product);
   }
   const auto& value = *find_value(x);
-  SplitValue result{
-      value.home, false, value.tiling.without_cuts(static_cast<Dimension>(x.dim() - 1), weight.size(0)), {}, value.devices};
+  SplitValue result{value.home, false,
+                    false,      value.tiling.without_cuts(static_cast<Dimension>(x.dim() - 1), weight.size(0)),
+                    {},         value.devices};
   for (std::size_t k = 0; k < value.parts.size(); ++k) {
     const auto all_of = [&](const at::Tensor& tensor) {
       return tensor.defined() ? fetch(tensor, whole_region(tensor.sizes().vec()), *value.home, value.devices[k]) : tensor;
@@ -138,11 +143,16 @@ void add_multiplied(Call& call) {
   if (call.tensors().size() != 3) return;
   const auto is_one = [&](const char* name) {
     const auto at = call.find(name);
-    return at && call.arg(*at).toScalar().toDouble() == 1;
+    if (!at) return false;
+    const auto number = call.arg(*at).toScalar();
+    return !number.isComplex() && number.toDouble() == 1;
   };
   if (!is_one("beta") || !is_one("alpha")) return;
+  const auto added = call.tensor(0);
+  if (added.dim() > 1 || added.scalar_type() != call.tensor(1).scalar_type()) return;
+  if (call.tensor(1).dim() != 2 || call.tensor(2).dim() != 2) return;
   if (const auto product = product_of(call.tensor(1), call.tensor(2)); product.defined())
-    call.give(at::add(product, call.tensor(0)));
+    call.give(at::add(product, added.to(product.scalar_type())));
 }
 
 }  // namespace lockstep::split

@@ -65,11 +65,15 @@ void reduce(Call& call) {
     for (std::int64_t d = 0; d < call.tensor(0).dim(); ++d) dims->push_back(d);
   const bool keeps = keeps_dimensions(call);
   const auto dtype_at = call.find("dtype");
-  const auto dtype = (dtype_at ? call.arg(*dtype_at) : c10::IValue()).toOptional<at::ScalarType>();
+  const auto asked = (dtype_at ? call.arg(*dtype_at) : c10::IValue()).toOptional<at::ScalarType>();
+  // The sum of many half precision numbers may not fit into one, though their mean does.
+  const auto type = asked.value_or(call.tensor(0).scalar_type());
+  const bool is_half = is_mean && (type == at::kHalf || type == at::kBFloat16);
+  const auto dtype = is_half ? decltype(asked)(at::kFloat) : asked;
   std::int64_t count = 1;
   for (const auto d : *dims) count *= call.tensor(0).size(d);
 
-  SplitValue result{value->home, false, reduced(value->tiling, *dims, keeps), {}, {}};
+  SplitValue result{value->home, false, false, reduced(value->tiling, *dims, keeps), {}, {}};
   auto grid = value->tiling;  // of the groups of tiles that become one
   for (const auto d : *dims) grid = grid.without_cuts(static_cast<std::size_t>(d), 1);
   std::vector<std::vector<at::Tensor>> groups(grid.tiles());
@@ -83,7 +87,8 @@ void reduce(Call& call) {
   }
   for (auto& group : groups) {
     auto sum = tree_sum(std::move(group));
-    result.parts.push_back(is_mean ? at::div(sum, static_cast<double>(count)) : sum);
+    if (is_mean) sum = at::div(sum, static_cast<double>(count));
+    result.parts.push_back(is_half ? sum.to(type) : sum);
   }
   call.give(make_tensor(std::move(result)));
 }
@@ -102,7 +107,7 @@ void along_dimension(Call& call) {
     auto args = call.args();
     args[0] = part;
     const auto given = call.call(std::move(args));
-    if (results.empty()) results.assign(given.size(), {value->home, false, tiling, {}, value->devices});
+    if (results.empty()) results.assign(given.size(), {value->home, false, false, tiling, {}, value->devices});
     for (std::size_t k = 0; k < given.size(); ++k) results[k].parts.push_back(given[k].toTensor());
   }
   std::vector<c10::IValue> tensors;

@@ -58,7 +58,8 @@ std::unordered_map<std::string, Rule> make_rules() {
                                                  {"rand_like", same_cuts},
                                                  {"randn_like", same_cuts},
                                                  {"bernoulli", same_cuts},
-                                                 {"to", convert}};
+                                                 {"to", convert},
+                                                 {"_has_compatible_shallow_copy_type", never_shared}};
   for (const char* name : kPointwise) {
     rules[name] = pointwise;
     rules[std::string(name) + "_"] = pointwise;

@@ -15,8 +15,9 @@ Rule find_rule(const std::string& name);
 
 // pointwise.cc: element k of the result depends on the elements k of the arguments, which are broadcast.
 void pointwise(Call& call);
-void convert(Call& call);    // to another dtype; to a device: whole
-void same_cuts(Call& call);  // computed whole, for its random numbers, and then cut as the argument was
+void convert(Call& call);       // to another dtype; to a device: whole
+void never_shared(Call& call);  // whether one tensor may become another, as set_data() does: not with a split one
+void same_cuts(Call& call);     // computed whole, for its random numbers, and then cut as the argument was
 
 // reductions.cc
 void reduce(Call& call);           // sum, mean

@@ -63,7 +63,7 @@ void permute(Call& call) {
   if (!order) return;
   std::vector<std::vector<std::int64_t>> cuts;
   for (const auto d : *order) cuts.push_back(value->tiling.cuts(static_cast<std::size_t>(d)));
-  SplitValue result{value->home, false, Tiling::of_cuts(std::move(cuts)), {}, {}};
+  SplitValue result{value->home, false, false, Tiling::of_cuts(std::move(cuts)), {}, {}};
   for (std::size_t k = 0; k < result.tiling.tiles(); ++k) {
     const auto position = result.tiling.position(k);
     std::vector<std::int64_t> before(position.size());
@@ -91,7 +91,7 @@ void reshape(Call& call) {
     else if (value->tiling.cuts(d).back() != (*target)[d]) return;
     else cuts.push_back(value->tiling.cuts(d));
   }
-  SplitValue result{value->home, false, Tiling::of_cuts(std::move(cuts)), {}, value->devices};
+  SplitValue result{value->home, false, false, Tiling::of_cuts(std::move(cuts)), {}, value->devices};
   for (std::size_t k = 0; k < result.tiling.tiles(); ++k) {
     std::vector<std::int64_t> sizes;
     for (const auto& range : result.tiling.tile(k)) sizes.push_back(range.size());

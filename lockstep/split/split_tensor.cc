@@ -122,6 +122,13 @@ at::Tensor make_tensor(SplitValue value) {
   return front;
 }
 
+at::Tensor make_copy_of_view(const at::Tensor& copy, const Home& home) {
+  SplitValue value{home, false, true, Tiling(copy.sizes().vec()), {copy}, {0}};
+  const at::Tensor front(c10::make_intrusive<SplitTensorImpl>(std::move(value)));
+  connect(front, *find_value(front));
+  return front;
+}
+
 at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
   if (tensor.device() == device || (tensor.dim() == 0 && tensor.device().is_cpu())) return tensor;
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
@@ -164,7 +171,7 @@ std::vector<at::Tensor> cut(const at::Tensor& tensor, const Tiling& tiling, cons
 at::Tensor assign_to(const at::Tensor& tensor, const Home& home, int device) {
   const auto plain = whole(tensor);
   auto there = device == 0 ? moved(plain, home->at(0)) : copied(plain, home->at(device));
-  return make_tensor({home, false, Tiling(plain.sizes().vec()), {std::move(there)}, {device}});
+  return make_tensor({home, false, false, Tiling(plain.sizes().vec()), {std::move(there)}, {device}});
 }
 
 at::Tensor split_to(const at::Tensor& tensor, const Home& home, const std::vector<std::int64_t>& counts) {
@@ -175,12 +182,12 @@ at::Tensor split_to(const at::Tensor& tensor, const Home& home, const std::vecto
       value != nullptr && !value->is_replicated && value->tiling == tiling && value->devices == devices)
     return tensor;
   auto parts = cut(whole(tensor), tiling, *home, devices);
-  return make_tensor({home, false, tiling, std::move(parts), std::move(devices)});
+  return make_tensor({home, false, false, tiling, std::move(parts), std::move(devices)});
 }
 
 at::Tensor replicate_to(const at::Tensor& tensor, const Home& home) {
   const auto plain = whole(tensor);
-  SplitValue value{home, true, Tiling(plain.sizes().vec()), {}, {}};
+  SplitValue value{home, true, false, Tiling(plain.sizes().vec()), {}, {}};
   for (int device = 0; device < home->count(); ++device) {
     value.parts.push_back(copied(plain, home->at(device)));
     value.devices.push_back(device);
@@ -204,6 +211,9 @@ std::vector<LogicalPart> logical_parts(const at::Tensor& tensor) {
   return parts;
 }
 
-at::Tensor without_annotation(const at::Tensor& tensor) { return split::whole(tensor); }
+at::Tensor without_annotation(const at::Tensor& tensor) {
+  const auto whole = split::whole(tensor);
+  return split::find_value(tensor) == nullptr ? whole : whole.clone();
+}
 
 }  // namespace lockstep

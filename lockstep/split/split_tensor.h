@@ -23,7 +23,8 @@ namespace lockstep::split {
 // What is behind an annotated tensor: its tiles, or a copy for each device. Tile k is parts[k], on logical device devices[k].
 struct SplitValue {
   Home home = nullptr;
-  bool is_replicated = false;  // the tiling has one tile then, and part k is a copy on device k
+  bool is_replicated = false;    // the tiling has one tile then, and part k is a copy on device k
+  bool is_copy_of_view = false;  // one tile on the first device; whoever writes to it means the tensor that it was copied from
   Tiling tiling = {};
   std::vector<at::Tensor> parts = {};
   std::vector<int> devices = {};
@@ -34,6 +35,9 @@ SplitValue* find_value(const at::Tensor& tensor) noexcept;
 
 // The tensor in front of a value. One tile on the first device is that tensor itself.
 at::Tensor make_tensor(SplitValue value);
+
+// The front of a copy of a view: may be read, but not written to.
+at::Tensor make_copy_of_view(const at::Tensor& copy, const Home& home);
 
 // An ordinary tensor on the first device; an ordinary one is returned as it is.
 at::Tensor whole(const at::Tensor& tensor);

@@ -2,12 +2,14 @@
 
 #include <sstream>
 
-#include "lockstep/split/on_device.h"
+#include "lockstep/split/logical_parts.h"
 #include "tests/support/split_testing.h"
+#include "tests/support/testing.h"
 
 namespace lockstep::split {
 namespace {
 
+using lockstep::testing::code_of;
 using ::testing::ElementsAre;
 using testing::expect_equal;
 using testing::home_of;
@@ -131,34 +133,74 @@ TEST(SplitTensor, HasNoMemoryThatOneCouldReadByMistake) {
   EXPECT_THROW(x.data_ptr(), c10::Error);
 }
 
-TEST(OnDevice, WhatIsComputedIsThere) {
-  const auto home = home_of(2);
-  at::Tensor y;
+TEST(SplitTensor, IsWrittenWhereOthersShareIt) {
+  const auto x = split_to(at::zeros({4}), home_of(2), {2});
+  const auto data = x.data();
+  data.copy_(at::ones({4}));
+  EXPECT_EQ(x.sum().item<float>(), 4);
+  data.cumsum_(0);
+  EXPECT_EQ(x.sum().item<float>(), 10);
+  const auto there = assign_to(at::zeros({2, 2}), home_of(2), 1);
+  there.copy_(at::ones({2, 2}));
+  EXPECT_EQ(find_value(there)->parts[0].sum().item<float>(), 4);
+}
+
+TEST(SplitTensor, KeepsItsGraphWhenItIsWrittenToWithoutOne) {
+  auto leaf = at::ones({4}, at::kDouble).requires_grad_();
+  const auto x = split_to(leaf, home_of(2), {2}) * 2;
   {
-    const OnDevice here(home, 1);
-    y = at::ones({2}) + at::ones({2});
-    EXPECT_THAT(find_value(y)->devices, ElementsAre(1));
-    {
-      const OnDevice first(home, 0);
-      EXPECT_EQ(find_value(at::ones({2}) * 2), nullptr);
-    }
-    EXPECT_NE(find_value(at::ones({2}) * 2), nullptr);
+    const at::NoGradGuard no_grad;
+    x.copy_(at::full({4}, 7.0, at::kDouble));
   }
-  EXPECT_EQ(find_value(at::ones({2}) * 2), nullptr);
+  (x * 3).sum().backward();
+  EXPECT_EQ(leaf.grad().sum().item<double>(), 24);
+}
+
+TEST(SplitTensor, WritesToItsViewsAreRefusedNotLost) {
+  for (const auto& x : {split_to(at::ones({4, 2}), home_of(2), {2, 1}), assign_to(at::ones({4, 2}), home_of(2), 1)}) {
+    EXPECT_EQ(x[0].sum().item<float>(), 2);
+    EXPECT_EQ((x[0] * 2).sum().item<float>(), 4);
+    EXPECT_EQ(code_of([&] { x[0].fill_(5); }), ErrorCode::kUnimplemented);
+    EXPECT_EQ(code_of([&] { x.narrow(0, 1, 2).t().add_(5); }), ErrorCode::kUnimplemented);
+    EXPECT_EQ(code_of([&] { x.unbind()[0].add_(5); }), ErrorCode::kUnimplemented);
+    x.t().add_(1);
+    EXPECT_EQ(x.sum().item<float>(), 16);
+    EXPECT_EQ(code_of([&] { x.transpose_(0, 1); }), ErrorCode::kUnimplemented);
+    EXPECT_EQ(x.sizes(), (std::vector<std::int64_t>{4, 2}));
+    EXPECT_EQ(code_of([&] { at::_foreach_add_({x}, 1.); }), ErrorCode::kUnimplemented);
+    EXPECT_EQ(x.sum().item<float>(), 16);
+  }
+}
+
+TEST(SplitTensor, RefusesGradientsThatWouldBeLost) {
+  const auto x = split_to(at::ones({4}), home_of(2), {2});
+  x.requires_grad_();
+  EXPECT_EQ(code_of([&] { x.sum(); }), ErrorCode::kUnimplemented);
+  const auto y = split_to(at::ones({4}).requires_grad_(), home_of(2), {2});
+  EXPECT_TRUE(y.requires_grad());
+  y.detach_();
+  EXPECT_FALSE(y.requires_grad());
   EXPECT_EQ(y.sum().item<float>(), 4);
 }
 
-TEST(OnDevice, TakesListsAndWritesInPlace) {
-  const auto home = home_of(2);
-  auto plain = at::ones({2});
-  const OnDevice here(home, 1);
-  const auto there = at::ones({2}) * 3;
-  EXPECT_EQ(at::cat({there, plain}).sum().item<float>(), 8);
-  there.add_(plain);
-  plain.mul_(there);
-  EXPECT_EQ(find_value(plain), nullptr);
-  EXPECT_EQ(plain.sum().item<float>(), 8);
-  EXPECT_EQ(split_to(plain, home, {2}).add(there).sum().item<float>(), 16);
+TEST(SplitTensor, CannotBecomeAnOrdinaryOne) {
+  auto x = at::ones({4});
+  EXPECT_THROW(x.set_data(split_to(x, home_of(2), {2})), c10::Error);
+  EXPECT_EQ(x.sum().item<float>(), 4);
+}
+
+TEST(SplitTensor, OfTwoReplicasAreTakenWhole) {
+  const auto sum = split_to(at::ones({4, 2}), home_of(2), {2, 1}) + split_to(at::ones({4, 2}), home_of(4), {4, 1});
+  EXPECT_EQ(find_value(sum), nullptr);
+  EXPECT_EQ(sum.sum().item<float>(), 16);
+}
+
+TEST(SplitTensor, StatisticsOfABatchNormMayBeSplit) {
+  const auto mean = replicate_to(at::zeros({3}), home_of(2));
+  const auto variance = split_to(at::ones({3}), home_of(3), {3});
+  at::batch_norm(at::ones({4, 3}), {}, {}, mean, variance, true, 0.5, 1e-5, false);
+  for (const auto& part : find_value(mean)->parts) EXPECT_EQ(part.sum().item<float>(), 1.5f);
+  EXPECT_EQ(variance.sum().item<float>(), 1.5f);
 }
 
 }  // namespace

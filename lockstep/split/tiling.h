@@ -16,7 +16,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// What of a tensor: one range for each of its dimensions.
+// A part of a tensor: one range for each of its dimensions.
 using Region = std::vector<Range>;
 
 // How a tensor is cut into tiles: at some places of each dimension. Tiles are numbered row by row, the last dimension fastest.

@@ -35,6 +35,10 @@ std::int64_t nth(const std::vector<std::int64_t>& values, std::size_t d, std::in
   return values.empty() ? otherwise : values[values.size() == 1 ? 0 : d];
 }
 
+bool has_one_or(std::size_t count, const std::vector<std::int64_t>& values) {
+  return values.size() == 1 || values.size() == count;
+}
+
 // Windows over the last dimensions of `input`.
 struct Windows {
   const SplitValue& input;
@@ -116,6 +120,9 @@ void convolve(Call& call) {
   const auto dims = static_cast<std::size_t>(x.dim());
   if (value == nullptr || value->is_replicated || dims < over + 1 || dims > over + 2) return;
   if (weight.dim() != static_cast<std::int64_t>(over) + 2) return;
+  if (!has_one_or(over, call.ints(3)) || !has_one_or(over, call.ints(5))) return;
+  if (!call.arg(4).isString() && !has_one_or(over, call.ints(4))) return;
+  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0))) return;
   Windows windows{*value, dims - over, std::vector<Window>(over)};
   for (std::size_t d = 0; d < over; ++d) {
     windows.windows[d].size = weight.size(static_cast<std::int64_t>(d) + 2);
@@ -131,7 +138,7 @@ void convolve(Call& call) {
   if (!tiling) return;
   // Each part has all channels of the input, and where they are cut some of the output's.
   tiling = tiling->with(channels, even_cuts(weight.size(0), parts));
-  SplitValue result{value->home, false, *tiling, {}, value->devices};
+  SplitValue result{value->home, false, false, *tiling, {}, value->devices};
   for (std::size_t k = 0; k < tiling->tiles(); ++k) {
     auto region = tiling->tile(k);
     auto its = whole_region(weight.sizes().vec());
@@ -156,6 +163,8 @@ void pool(Call& call) {
   const auto sizes = call.ints(1);
   const auto paddings = call.ints(3);
   if (call.flag(is_max ? 5 : 4)) return;  // ceil_mode
+  if (!has_one_or(over, sizes) || !has_one_or(over, paddings) || (is_max && !has_one_or(over, call.ints(4)))) return;
+  if (!call.ints(2).empty() && !has_one_or(over, call.ints(2))) return;
   for (std::size_t d = 0; d < over; ++d) {
     auto& window = windows.windows[d];
     window.size = nth(sizes, d, 1);
@@ -167,7 +176,7 @@ void pool(Call& call) {
   const auto tiling = windows.outputs();
   if (!tiling) return;
   const auto fill = is_max ? -std::numeric_limits<double>::infinity() : 0.0;
-  SplitValue result{value->home, false, *tiling, {}, value->devices};
+  SplitValue result{value->home, false, false, *tiling, {}, value->devices};
   for (std::size_t k = 0; k < tiling->tiles(); ++k) {
     auto args = call.args();
     args[0] = windows.inputs(x, tiling->tile(k), value->devices[k], fill);

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/collective/dense.h"
 #include "lockstep/device/torch_device.h"
 #include "lockstep/replica/mode.h"
 #include "lockstep/replica/replica_context.h"
@@ -21,6 +22,7 @@ void require_partition(const at::Tensor& tensor, const std::vector<std::int64_t>
     refuse(str(": it has ", tensor.dim(), " dimensions; give a number for each"));
   std::int64_t tiles = 1;
   for (std::size_t d = 0; d < counts.size(); ++d) {
+    if (counts[d] > devices) refuse(str(": ", counts[d], " parts, and the replica has ", devices, " logical devices"));
     if (counts[d] < 1) refuse(str(": ", counts[d], " parts; give 1 for a dimension that is not divided"));
     const auto size = tensor.size(static_cast<std::int64_t>(d));
     if (size % counts[d] != 0) refuse(str(": dimension ", d, " of size ", size, " cannot be divided by ", counts[d]));
@@ -28,10 +30,6 @@ void require_partition(const at::Tensor& tensor, const std::vector<std::int64_t>
   }
   if (tiles != devices)
     refuse(str(": the parts of all dimensions, multiplied, must be the replica's ", devices, " logical devices"));
-}
-
-void require_defined(const at::Tensor& tensor, const char* what) {
-  if (!tensor.defined()) throw Error(ErrorCode::kInvalidArgument, str(what, ": the tensor is undefined"));
 }
 
 }  // namespace
@@ -73,21 +71,21 @@ int Strategy::replica_here(const char* what) const {
 }
 
 at::Tensor Strategy::experimental_assign_to_logical_device(const at::Tensor& tensor, int logical_device_id) const {
-  require_defined(tensor, "experimental_assign_to_logical_device");
+  require_dense(tensor, "experimental_assign_to_logical_device");
   const auto replica = replica_here("experimental_assign_to_logical_device");
   return split::assign_to(tensor, replicas_->require_logical_device(replica, logical_device_id), logical_device_id);
 }
 
 at::Tensor Strategy::experimental_split_to_logical_devices(const at::Tensor& tensor,
                                                            const std::vector<std::int64_t>& partition_dimensions) const {
-  require_defined(tensor, "experimental_split_to_logical_devices");
+  require_dense(tensor, "experimental_split_to_logical_devices");
   const auto& home = replicas_->logical_devices(replica_here("experimental_split_to_logical_devices"));
   require_partition(tensor, partition_dimensions, home->count());
   return split::split_to(tensor, home, partition_dimensions);
 }
 
 at::Tensor Strategy::experimental_replicate_to_logical_devices(const at::Tensor& tensor) const {
-  require_defined(tensor, "experimental_replicate_to_logical_devices");
+  require_dense(tensor, "experimental_replicate_to_logical_devices");
   return split::replicate_to(tensor, replicas_->logical_devices(replica_here("experimental_replicate_to_logical_devices")));
 }
 

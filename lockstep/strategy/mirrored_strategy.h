@@ -18,8 +18,9 @@ struct MirroredOptions {
   CommunicationOptions communication = {};
   // Several replicas may share every named device: the same training on fewer devices.
   int replicas_per_device = 1;
-  // Replicas that own several devices: which, by their numbers in the list of devices. Of one task, each device once. Then the
-  // devices of a replica share its tensors as experimental_split_to_logical_devices and the like say.
+  // Replicas that own several devices: which, by their numbers in the list of devices. The devices of a replica share its
+  // tensors as experimental_split_to_logical_devices and the like say. kInvalidArgument for an assignment over several tasks,
+  // for more devices than are named, and beside replicas_per_device.
   std::optional<DeviceAssignment> device_assignment = std::nullopt;
   // Cores that LibTorch may use inside one replica's operations; 0: the process's cores divided by the replicas.
   // Sums inside an operation depend on it: set it to get the same bits on a machine with other cores.

@@ -109,13 +109,16 @@ class Strategy {
   }
   std::vector<at::Tensor> experimental_local_results(const Variable& value) const { return value.components(); }
 
-  // For replicas that own several logical devices (MirroredOptions::device_assignment): where a tensor lies, and so where what
-  // is computed of it is. The result has the value of `tensor`, and is used like it: Note [split tensors]. Inside run();
-  // outside where this process has one replica. Without logical devices they throw kUnimplemented. On that one. Throws
-  // kInvalidArgument when there is none of that number.
+  // For replicas that own several logical devices (MirroredOptions::device_assignment): these say where a tensor lies, and so
+  // where what is computed of it is. The result has the value of `tensor`, and is used like it: Note [split tensors]. They are
+  // called inside run(); outside where this process has one replica (else kFailedPrecondition). Without logical devices:
+  // kUnimplemented.
+  //
+  // The whole tensor on one of them. Throws kInvalidArgument for a number that the replica does not have.
   at::Tensor experimental_assign_to_logical_device(const at::Tensor& tensor, int logical_device_id) const;
-  // In tiles, one a device: dimension d in partition_dimensions[d] equal parts, tiles row by row. Throws kInvalidArgument for
-  // another number of dimensions than the tensor's, one that cannot be divided so, and as many tiles as there are no devices.
+  // One tile on each: dimension d is cut in partition_dimensions[d] equal parts, and tiles are numbered row by row. Throws
+  // kInvalidArgument unless there is a number for each dimension, each divides its dimension, and there are as many tiles as
+  // the replica has logical devices.
   at::Tensor experimental_split_to_logical_devices(const at::Tensor& tensor,
                                                    const std::vector<std::int64_t>& partition_dimensions) const;
   // A copy on each.

@@ -72,7 +72,7 @@ at::Tensor Variable::State::seen(std::size_t component) const {
   const auto& value = components[component];
   if (logical_device == 0) return value;
   const auto& home = replicas->logical_devices(static_cast<int>(component));
-  return split::make_tensor({home, false, split::Tiling(value.sizes().vec()), {value}, {logical_device}});
+  return split::make_tensor({home, false, false, split::Tiling(value.sizes().vec()), {value}, {logical_device}});
 }
 
 WorkerGroup* Variable::State::workers() const { return replicas == nullptr ? nullptr : replicas->workers(); }
