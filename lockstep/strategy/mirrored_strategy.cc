@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/strategy/logical_devices.h"

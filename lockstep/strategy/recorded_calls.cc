@@ -11,6 +11,7 @@
 #include "lockstep/base/on_exit.h"
 #include "lockstep/base/str.h"
 #include "lockstep/replica/replica_context.h"
+#include "lockstep/split/split_tensor.h"
 #include "lockstep/strategy/strategy.h"
 
 namespace lockstep::internal {
@@ -42,6 +43,14 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
+// A number among the arguments that is another one in each step makes each a signature. The last used are first.
+void forget_old(std::vector<std::unique_ptr<RecordedCall>>& calls) {
+  constexpr std::size_t kMostCalls = 64;
+  if (calls.size() < kMostCalls) return;
+  const auto oldest = std::find_if(calls.rbegin(), calls.rend(), [](const auto& call) { return !call->is_recorded(); });
+  if (oldest != calls.rend()) calls.erase(std::next(oldest).base());
+}
+
 }  // namespace
 
 void SignatureOf::operator()(at::Tensor& leaf) {
@@ -50,6 +59,8 @@ void SignatureOf::operator()(at::Tensor& leaf) {
   add(static_cast<int>(leaf.scalar_type()) | static_cast<int>(leaf.requires_grad()) << 8 |
       static_cast<int>(leaf.is_contiguous()) << 15 | static_cast<int>(leaf.layout()) << 9 |
       static_cast<int>(leaf.device().type()) << 16 | (leaf.device().index() + 1) << 24);
+  add(static_cast<int>(leaf.is_conj()) | static_cast<int>(leaf.is_neg()) << 1 |
+      static_cast<int>(split::find_value(leaf) != nullptr) << 2);
   for (const auto size : leaf.sizes()) add(size);
   add(-2);
 }
@@ -138,6 +149,8 @@ RecordedCall* RecordedCalls::refuse(RecordedCall& call, const std::string& why) 
   call.is_recorded_ = false;
   call.recording_.reset();
   call.results_.reset();
+  call.inputs_.clear();
+  call.given_.clear();
   why_not_ = why;
   log_once(LogLevel::kWarning, str("function: a step runs as it is, unrecorded: ", why));
   return nullptr;
@@ -147,7 +160,8 @@ std::string RecordedCalls::unusable_input(const SignatureOf& signature) const {
   const auto device = strategy_.replicas().torch_device(0);
   for (std::size_t i = 0; i < signature.tensors().size(); ++i) {
     const auto& tensor = *signature.tensors()[i];
-    const bool is_plain = tensor.defined() && tensor.layout() == at::kStrided && !tensor.requires_grad() && !tensor.is_conj();
+    const bool is_plain = tensor.defined() && tensor.layout() == at::kStrided && !tensor.requires_grad() && !tensor.is_conj() &&
+                          !tensor.is_neg() && split::find_value(tensor) == nullptr;
     if (!tensor.defined() || (tensor.device() == device && is_plain && tensor.is_contiguous())) continue;
     return lockstep::str("tensor ", i, " of the arguments is ", tensor.layout(), " on ", tensor.device(),
                          ", and only contiguous ones on ", device,
@@ -159,8 +173,11 @@ std::string RecordedCalls::unusable_input(const SignatureOf& signature) const {
 RecordedCall* RecordedCalls::find(const SignatureOf& signature) {
   const auto& numbers = signature.numbers();
   auto found = std::ranges::find_if(calls_, [&](const auto& call) { return call->numbers_ == numbers; });
-  if (found == calls_.end()) found = calls_.insert(calls_.begin(), std::make_unique<RecordedCall>(numbers));
-  else if (found != calls_.begin()) found = std::rotate(calls_.begin(), found, found + 1), found = calls_.begin();
+  if (found == calls_.end()) {
+    forget_old(calls_);
+    found = calls_.insert(calls_.begin(), std::make_unique<RecordedCall>(numbers));
+  }
+  if (found != calls_.begin()) found = std::rotate(calls_.begin(), found, found + 1), found = calls_.begin();
   auto& call = **found;
   if (!call.refused_.empty()) {
     why_not_ = call.refused_;
