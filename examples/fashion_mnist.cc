@@ -1,7 +1,7 @@
 // Trains a small convolutional network on Fashion-MNIST with two CPU replicas, evaluates it, and saves its weights, checkpoints
 // and logs. Stopped at any moment, it goes on where it was. `make demo` runs it.
 //
-//   fashion_mnist [--epochs N] [--replicas R] [--out FOLDER] [--test]
+//   fashion_mnist [--epochs N] [--replicas R | --gpu] [--out FOLDER] [--test]
 #include <lockstep/lockstep.h>
 #include <sys/stat.h>
 
@@ -33,6 +33,7 @@ struct Net : torch::nn::Module {
 struct Settings {
   int epochs = 10;
   int replicas = 2;
+  bool is_on_gpus = false;
   std::int64_t batch_per_replica = 64;
   std::int64_t train_batches = -1;  // all
   std::string out = "fashion_mnist";
@@ -45,6 +46,8 @@ Settings parse(int argc, char** argv) {
     if (is("--test")) {
       settings.epochs = 1;
       settings.train_batches = 40;
+    } else if (is("--gpu")) {
+      settings.is_on_gpus = true;
     } else if (i + 1 < argc && is("--epochs")) {
       settings.epochs = std::stoi(argv[++i]);
     } else if (i + 1 < argc && is("--replicas")) {
@@ -52,11 +55,22 @@ Settings parse(int argc, char** argv) {
     } else if (i + 1 < argc && is("--out")) {
       settings.out = argv[++i];
     } else {
-      std::cerr << "usage: fashion_mnist [--epochs N] [--replicas R] [--out FOLDER] [--test]\n";
+      std::cerr << "usage: fashion_mnist [--epochs N] [--replicas R | --gpu] [--out FOLDER] [--test]\n";
       std::exit(2);
     }
   }
   return settings;
+}
+
+// Every GPU, with --gpu; without one MirroredStrategy says so.
+std::vector<std::string> devices_for(const Settings& settings) {
+  std::vector<std::string> devices;
+  if (settings.is_on_gpus) {
+    devices = ls::list_logical_devices("GPU");
+    return devices.empty() ? std::vector<std::string>{"GPU:0"} : devices;
+  }
+  for (int k = 0; k < settings.replicas; ++k) devices.push_back("CPU:" + std::to_string(k));
+  return devices;
 }
 
 }  // namespace
@@ -64,11 +78,8 @@ Settings parse(int argc, char** argv) {
 int main(int argc, char** argv) try {
   const auto settings = parse(argc, argv);
   mkdir(settings.out.c_str(), 0777);
-  std::vector<std::string> devices;
-  for (int k = 0; k < settings.replicas; ++k) devices.push_back("CPU:" + std::to_string(k));
-
   torch::manual_seed(1);
-  ls::MirroredStrategy strategy(devices, {.seed = 1});
+  ls::MirroredStrategy strategy(devices_for(settings), {.seed = 1});
   const auto scope = strategy.scope();
   ls::Model model(ls::mirrored<Net>());
   model.compile({.optimizer = ls::Adam(1e-3),
