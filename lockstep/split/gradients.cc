@@ -1,6 +1,7 @@
 #include "lockstep/split/gradients.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -65,7 +66,7 @@ void connect(const at::Tensor& front, const SplitValue& value) {
     }
     return;
   }
-  if (!at::GradMode::is_enabled()) return;
+  if (!c10::GradMode::is_enabled()) return;
   torch::autograd::edge_list edges;
   for (const auto& part : value.parts) {
     edges.push_back(part.requires_grad() ? torch::autograd::impl::gradient_edge(part) : torch::autograd::Edge());

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 
@@ -23,7 +24,7 @@ struct BatchNorm {
 };
 
 void keep_running(const BatchNorm& norm, const at::Tensor& mean, const at::Tensor& variance) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto count = norm.x.numel() / norm.x.size(1);
   const auto note = [&](at::Tensor running, const at::Tensor& value) {
     if (running.defined())

@@ -1,5 +1,7 @@
 #include "lockstep/split/split_tensor.h"
 
+#include <c10/core/GradMode.h>
+
 #include <sstream>
 
 #include "lockstep/split/logical_parts.h"
@@ -149,7 +151,7 @@ TEST(SplitTensor, KeepsItsGraphWhenItIsWrittenToWithoutOne) {
   auto leaf = at::ones({4}, at::kDouble).requires_grad_();
   const auto x = split_to(leaf, home_of(2), {2}) * 2;
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     x.copy_(at::full({4}, 7.0, at::kDouble));
   }
   (x * 3).sum().backward();
