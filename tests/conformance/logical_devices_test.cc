@@ -37,7 +37,7 @@ TEST(LogicalDevices, VariablesOnTwoOfThemAreMultiplied) {
         [&](ReplicaContext& context, const at::Tensor& x) {
           EXPECT_EQ(logical_parts(w)[0].logical_device, 1);
           const auto y = v * x;
-              const auto z = y * w;
+          const auto z = y * w;
           EXPECT_EQ(logical_parts(z)[0].logical_device, 1);
           return z;
         },
