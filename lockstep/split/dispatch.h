@@ -22,7 +22,6 @@ class Call {
   Call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
   std::string name() const { return op_.schema().name(); }
-  std::size_t size() const noexcept { return args_.size(); }
   const c10::IValue& arg(std::size_t index) const { return args_[index]; }
   // Undefined: there is none.
   at::Tensor tensor(std::size_t index) const;

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "lockstep/split/rules.h"
+#include "lockstep/split/sums.h"
 
 namespace lockstep::split {
 namespace {
@@ -19,26 +20,13 @@ struct Product {
   std::function<at::Tensor(const at::Tensor& tile, const Region& region, int device)> multiply;
 };
 
-at::Tensor sum_of(std::vector<at::Tensor> parts) {
-  auto sum = parts[0];
-  for (std::size_t k = 1; k < parts.size(); ++k) sum = at::add(sum, moved(parts[k], sum.device()));
-  return sum;
-}
-
 at::Tensor compute(const Product& product) {
   const auto& value = *find_value(product.cut);
-  const auto tiling = value.tiling.without_cuts(product.inner, product.sizes[product.inner]);
-  std::vector<std::vector<at::Tensor>> groups(tiling.tiles());
-  SplitValue result{value.home, false, false, tiling, {}, std::vector<int>(tiling.tiles())};
-  for (std::size_t k = 0; k < value.parts.size(); ++k) {
-    auto position = value.tiling.position(k);
-    position[product.inner] = 0;
-    const auto group = tiling.index(position);
-    if (groups[group].empty()) result.devices[group] = value.devices[k];
-    groups[group].push_back(product.multiply(value.parts[k], value.tiling.tile(k), value.devices[k]));
-  }
-  for (auto& group : groups) result.parts.push_back(sum_of(std::move(group)));
-  return make_tensor(std::move(result));
+  auto sums = sums_of_tiles(value, {static_cast<std::int64_t>(product.inner)}, [&](std::size_t k) {
+    return product.multiply(value.parts[k], value.tiling.tile(k), value.devices[k]);
+  });
+  sums.tiling = value.tiling.without_cuts(product.inner, product.sizes[product.inner]);
+  return make_tensor(std::move(sums));
 }
 
 // Those of a batch of matrices, where `other` has them, too: the last dimensions are the matrices'.

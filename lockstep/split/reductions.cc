@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/split/rules.h"
+#include "lockstep/split/sums.h"
 
 namespace lockstep::split {
 namespace {
@@ -42,17 +43,6 @@ Tiling reduced(const Tiling& tiling, const std::vector<std::int64_t>& dims, bool
   return result;
 }
 
-// ((a + b) + (c + d)) + ..., on the device of the first.
-at::Tensor tree_sum(std::vector<at::Tensor> parts) {
-  while (parts.size() > 1) {
-    std::vector<at::Tensor> next;
-    for (std::size_t k = 0; k < parts.size(); k += 2)
-      next.push_back(k + 1 < parts.size() ? at::add(parts[k], moved(parts[k + 1], parts[k].device())) : parts[k]);
-    parts = std::move(next);
-  }
-  return parts[0];
-}
-
 }  // namespace
 
 void reduce(Call& call) {
@@ -73,24 +63,13 @@ void reduce(Call& call) {
   std::int64_t count = 1;
   for (const auto d : *dims) count *= call.tensor(0).size(d);
 
-  SplitValue result{value->home, false, false, reduced(value->tiling, *dims, keeps), {}, {}};
-  auto grid = value->tiling;  // of the groups of tiles that become one
-  for (const auto d : *dims) grid = grid.without_cuts(static_cast<std::size_t>(d), 1);
-  std::vector<std::vector<at::Tensor>> groups(grid.tiles());
-  result.devices.resize(grid.tiles());
-  for (std::size_t k = 0; k < value->parts.size(); ++k) {
-    auto position = value->tiling.position(k);
-    for (const auto d : *dims) position[static_cast<std::size_t>(d)] = 0;
-    const auto group = grid.index(position);
-    if (groups[group].empty()) result.devices[group] = value->devices[k];
-    groups[group].push_back(at::sum(value->parts[k], *dims, keeps, dtype));
-  }
-  for (auto& group : groups) {
-    auto sum = tree_sum(std::move(group));
+  auto sums = sums_of_tiles(*value, *dims, [&](std::size_t k) { return at::sum(value->parts[k], *dims, keeps, dtype); });
+  sums.tiling = reduced(value->tiling, *dims, keeps);
+  for (auto& sum : sums.parts) {
     if (is_mean) sum = at::div(sum, static_cast<double>(count));
-    result.parts.push_back(is_half ? sum.to(type) : sum);
+    if (is_half) sum = sum.to(type);
   }
-  call.give(make_tensor(std::move(result)));
+  call.give(make_tensor(std::move(sums)));
 }
 
 void along_dimension(Call& call) {

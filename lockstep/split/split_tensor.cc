@@ -45,6 +45,13 @@ class SplitTensorImpl final : public c10::TensorImpl {
   SplitValue value_;
 };
 
+at::Tensor front_of(SplitValue value) {
+  register_operations();
+  const at::Tensor front(c10::make_intrusive<SplitTensorImpl>(std::move(value)));
+  connect(front, *find_value(front));
+  return front;
+}
+
 // Has memory of its own: what is written to it later is not written to `tensor`.
 at::Tensor copied(const at::Tensor& tensor, c10::Device device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true, /*copy=*/true);
@@ -116,17 +123,11 @@ SplitValue* find_value(const at::Tensor& tensor) noexcept {
 at::Tensor make_tensor(SplitValue value) {
   const bool is_one = value.parts.size() == 1 && value.devices[0] == 0;
   if (is_one) return value.parts[0];
-  register_operations();
-  const at::Tensor front(c10::make_intrusive<SplitTensorImpl>(std::move(value)));
-  connect(front, *find_value(front));
-  return front;
+  return front_of(std::move(value));
 }
 
 at::Tensor make_copy_of_view(const at::Tensor& copy, const Home& home) {
-  SplitValue value{home, false, true, Tiling(copy.sizes().vec()), {copy}, {0}};
-  const at::Tensor front(c10::make_intrusive<SplitTensorImpl>(std::move(value)));
-  connect(front, *find_value(front));
-  return front;
+  return front_of({home, false, true, Tiling(copy.sizes().vec()), {copy}, {0}});
 }
 
 at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
