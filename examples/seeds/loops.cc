@@ -59,7 +59,7 @@ class RecordFiles {
   std::vector<std::string> names_;
 };
 
-constexpr std::int64_t kGlobalBatchSize = 4;
+constexpr std::int64_t kRecordsABatch = 4;
 
 }  // namespace
 
@@ -67,7 +67,7 @@ constexpr std::int64_t kGlobalBatchSize = 4;
 void read_record_files() {
   const RecordFiles files;
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
-  auto dataset = ls::data::Dataset::tf_record(files.names()).batch(kGlobalBatchSize);
+  auto dataset = ls::data::Dataset::tf_record(files.names()).batch(kRecordsABatch);
   auto dist_dataset = strategy.experimental_distribute_dataset(dataset);
   const auto replica_fn = [](const ls::data::Element& x) { return static_cast<int>(x.components()[0].sizes()[0]); };
   std::vector<ls::PerReplica<int>> records;
@@ -89,7 +89,7 @@ void read_record_files_with_a_signature() {
   const RecordFiles files;
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
   auto dataset = ls::data::Dataset::tf_record(files.names())
-                     .batch(kGlobalBatchSize)
+                     .batch(kRecordsABatch)
                      .map(ls::data::ExampleParser({ls::data::Feature::int64("x")}));
   auto dist_dataset = strategy.experimental_distribute_dataset(dataset);
   const auto train_step = [](torch::Tensor inputs) { return inputs.sum(); };

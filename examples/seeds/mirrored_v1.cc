@@ -23,17 +23,9 @@ void create_variable_in_a_function() {
 })");
 }
 
-const std::int64_t kGlobalBatchSize = 8;
-
-ls::data::Dataset dataset_fn(const ls::InputContext& input_context) {
-  const auto batch_size = input_context.get_per_replica_batch_size(kGlobalBatchSize);
-  auto d = ls::data::Dataset::from_tensors(torch::tensor({1.0f}).reshape({1, 1})).repeat().batch(batch_size);
-  return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id);
-}
-
 void input_function() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
-  auto inputs = strategy.experimental_distribute_datasets_from_function(dataset_fn);
+  auto inputs = strategy.experimental_distribute_datasets_from_function(batches_of_ones);
   const auto replica_fn = [](torch::Tensor batch) { return batch.sum(); };
   int steps = 0;
   for (auto batch : inputs) {
@@ -46,7 +38,7 @@ void input_function() {
 // What the page says with a signature of the iterator's elements, a parameter's type says.
 void iterator_of_an_input_function() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
-  auto inputs = strategy.experimental_distribute_datasets_from_function(dataset_fn);
+  auto inputs = strategy.experimental_distribute_datasets_from_function(batches_of_ones);
   auto iterator = inputs.make_iterator();
   const auto replica_fn_with_signature = [](torch::Tensor inputs) {
     expect(inputs.scalar_type() == torch::kFloat && inputs.dim() == 3);

@@ -6,20 +6,12 @@ using namespace seeds;
 
 namespace {
 
-const std::int64_t kGlobalBatchSize = 8;
-
-ls::data::Dataset input_fn(const ls::InputContext& input_context) {
-  const auto batch_size = input_context.get_per_replica_batch_size(kGlobalBatchSize);
-  auto d = ls::data::Dataset::from_tensors(torch::tensor({1.0f}).reshape({1, 1})).repeat().batch(batch_size);
-  return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id);
-}
-
 void iterator_of_an_input_function() {
   // [iterator]
   ls::compat::v1::MirroredStrategy strategy({"CPU:0", "CPU:1"});
   const auto replica_fn = [](torch::Tensor batch) { return batch.sum(); };
   auto scope = strategy.scope();
-  auto iterator = strategy.make_input_fn_iterator(input_fn);
+  auto iterator = strategy.make_input_fn_iterator(batches_of_ones);
   iterator.initialize();
   auto replica_results = strategy.experimental_run(replica_fn, iterator);
   shows(strategy.reduce(ls::ReduceOp::kSum, replica_results), "<Tensor: shape=(), dtype=float32, value=8.0>");

@@ -84,4 +84,10 @@ int run_blocks(std::initializer_list<Block> blocks) {
   return g_wrong.empty() ? 0 : 1;
 }
 
+ls::data::Dataset batches_of_ones(const ls::InputContext& input_context) {
+  const auto batch_size = input_context.get_per_replica_batch_size(kGlobalBatchSize);
+  auto d = ls::data::Dataset::from_tensors(torch::tensor({1.0f}).reshape({1, 1})).repeat().batch(batch_size);
+  return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id);
+}
+
 }  // namespace seeds

@@ -45,6 +45,10 @@ void shows(const T& value, const std::string& expected, std::source_location whe
 // Inside a block: what must hold, where the page shows no output.
 void expect(bool claim, std::source_location where = std::source_location::current());
 
+// The input function that several pages show: ones without end, in batches of a replica's part of eight.
+constexpr std::int64_t kGlobalBatchSize = 8;
+ls::data::Dataset batches_of_ones(const ls::InputContext& input_context);
+
 template <typename T>
 std::string text_of(const ls::PerReplica<T>& value) {
   std::string text = "PerReplica:{\n";

@@ -9,21 +9,14 @@ using namespace seeds;
 namespace {
 
 // Blocks 6, 7 and 8 belong together: every worker makes its own input, and every replica gets batches of it.
-ls::data::Dataset dataset_fn(const ls::InputContext& input_context) {
-  const std::int64_t global_batch_size = 8;
-  const auto batch_size = input_context.get_per_replica_batch_size(global_batch_size);
-  auto d = ls::data::Dataset::from_tensors(torch::tensor({1.0f}).reshape({1, 1})).repeat().batch(batch_size);
-  return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id);
-}
-
 void input_function() {
   const ls::InputContext one_of_four{.num_input_pipelines = 1, .input_pipeline_id = 0, .num_replicas_in_sync = 4};
-  expect((*dataset_fn(one_of_four).begin())[0].sizes() == torch::IntArrayRef({2, 1, 1}));
+  expect((*batches_of_ones(one_of_four).begin())[0].sizes() == torch::IntArrayRef({2, 1, 1}));
 }
 
 void distribute_an_input_function() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
-  auto ds = strategy.experimental_distribute_datasets_from_function(dataset_fn);
+  auto ds = strategy.experimental_distribute_datasets_from_function(batches_of_ones);
   expect(ds.cardinality() == ls::data::kInfinite);
 }
 
@@ -39,7 +32,7 @@ void train(ls::Strategy& strategy, const ls::DistributedDataset& ds) {
 
 void train_on_an_input_function() {
   ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
-  train(strategy, strategy.experimental_distribute_datasets_from_function(dataset_fn));
+  train(strategy, strategy.experimental_distribute_datasets_from_function(batches_of_ones));
 }
 
 // One value for every replica, which is one.
